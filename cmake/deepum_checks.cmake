@@ -1,0 +1,90 @@
+# Checks of the source as CTest tests, each a direct command, so that one failure does not hide the others:
+# format, clang-tidy, every header alone, the umbrella in two translation units, nvcc.
+
+set(checks_dir "${PROJECT_BINARY_DIR}/checks")
+set(cuda_headers_regex "^(cuda|interop)/")
+
+deepum_register_test(format LABELS check COMMAND "${PROJECT_SOURCE_DIR}/run" format --check)
+
+# --- Every header compiles alone, and twice in one translation unit. ---
+separate_arguments(check_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
+list(APPEND check_flags -std=c++20 -pthread ${deepum_warnings} -Werror "-I${PROJECT_SOURCE_DIR}/include")
+if(DEEPUM_HAVE_CUDA)
+  foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
+    list(APPEND check_flags -isystem "${dir}")
+  endforeach()
+endif()
+
+set(folders "")
+foreach(header IN LISTS deepum_headers)
+  file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}/include/deepum" "${header}")
+  if(path MATCHES "${cuda_headers_regex}" AND NOT DEEPUM_HAVE_CUDA)
+    continue()
+  endif()
+  string(REGEX REPLACE "\\.hpp$" "" name "${path}")
+  file(CONFIGURE OUTPUT "${checks_dir}/header/${name}.cpp"
+       CONTENT "#include <deepum/${path}>\n\n#include <deepum/${path}>\n")
+  string(REPLACE "/" "." name_dotted "${name}")
+  deepum_register_test(header.${name_dotted} LABELS check COMMAND "${CMAKE_CXX_COMPILER}" ${check_flags} -fsyntax-only
+                       "${checks_dir}/header/${name}.cpp")
+
+  # For clang-tidy: one translation unit for each folder.
+  get_filename_component(folder "${path}" DIRECTORY)
+  string(REPLACE "/" "_" folder "${folder}")
+  if(NOT folder)
+    set(folder root)
+  endif()
+  list(APPEND folders ${folder})
+  string(APPEND tidy_unit_${folder} "#include <deepum/${path}>\n")
+endforeach()
+list(REMOVE_DUPLICATES folders)
+
+# --- clang-tidy: the headers folder by folder, then the programs. ---
+find_program(deepum_clang_tidy NAMES clang-tidy clang-tidy-14 clang-tidy-18)
+if(deepum_clang_tidy)
+  set(tidy "${deepum_clang_tidy}" --quiet "--config-file=${PROJECT_SOURCE_DIR}/.clang-tidy")
+  set(tidy_flags -std=c++20 -pthread "-I${PROJECT_SOURCE_DIR}/include")
+  if(DEEPUM_HAVE_CUDA)
+    foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
+      list(APPEND tidy_flags -isystem "${dir}")
+    endforeach()
+  endif()
+  foreach(folder IN LISTS folders)
+    file(CONFIGURE OUTPUT "${checks_dir}/tidy/${folder}.cpp" CONTENT "${tidy_unit_${folder}}")
+    string(REPLACE "_" "/" subdir "${folder}/")
+    string(REGEX REPLACE "^root/$" "" subdir "${subdir}")
+    deepum_register_test(
+      tidy.${folder} LABELS check COMMAND ${tidy} "--header-filter=include/deepum/${subdir}[a-z0-9_]+\\.hpp$"
+      "${checks_dir}/tidy/${folder}.cpp" -- ${tidy_flags})
+  endforeach()
+
+  file(GLOB_RECURSE program_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/*.cpp")
+  if(DEEPUM_BUILD_EXAMPLES)
+    foreach(source IN LISTS program_sources)
+      file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${source}")
+      string(REGEX REPLACE "\\.cpp$" "" name "${name}")
+      string(REPLACE "/" "." name "${name}")
+      deepum_register_test(tidy.${name} LABELS check COMMAND ${tidy} -p "${PROJECT_BINARY_DIR}"
+                           --extra-arg=-Wno-unknown-warning-option "--header-filter=/examples/" "${source}")
+    endforeach()
+  endif()
+else()
+  message(STATUS "deepum: no clang-tidy, its check is left out")
+endif()
+
+# --- The umbrella in two translation units: a function that is not inline would be defined twice. ---
+if(EXISTS "${PROJECT_SOURCE_DIR}/include/deepum/deepum.hpp")
+  add_executable(deepum_odr_test "${PROJECT_SOURCE_DIR}/tests/odr/first.cpp" "${PROJECT_SOURCE_DIR}/tests/odr/second.cpp")
+  target_link_libraries(deepum_odr_test PRIVATE deepum_own)
+  deepum_register_test(odr LABELS check COMMAND deepum_odr_test)
+endif()
+
+# --- nvcc compiles the umbrella; no GPU is needed. ---
+if(DEEPUM_HAVE_CUDA)
+  foreach(arch IN ITEMS sm_75 sm_90)
+    deepum_register_test(
+      nvcc.${arch} LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -arch=${arch} --expt-relaxed-constexpr
+      -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" -c "${PROJECT_SOURCE_DIR}/tests/nvcc/umbrella.cu" -o
+      "${checks_dir}/umbrella_${arch}.o")
+  endforeach()
+endif()

@@ -1,0 +1,69 @@
+# Flags and helpers for this repository's own targets. They hang on the target deepum_own, which is linked privately and
+# never installed, so that no warning, sanitizer or optimisation flag reaches a user of the library.
+
+option(DEEPUM_WERROR "Warnings are errors in own targets" OFF)
+set(DEEPUM_SANITIZE "" CACHE STRING "Sanitizer of own targets: empty, address (with undefined) or thread")
+set_property(CACHE DEEPUM_SANITIZE PROPERTY STRINGS "" address thread)
+
+set(deepum_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+if(DEEPUM_WERROR)
+  list(APPEND deepum_warnings -Werror)
+endif()
+
+set(deepum_sanitize_flags "")
+if(DEEPUM_SANITIZE STREQUAL "address")
+  set(deepum_sanitize_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+elseif(DEEPUM_SANITIZE STREQUAL "thread")
+  set(deepum_sanitize_flags -fsanitize=thread -fno-omit-frame-pointer)
+elseif(DEEPUM_SANITIZE)
+  message(FATAL_ERROR "DEEPUM_SANITIZE is '${DEEPUM_SANITIZE}'; it may be empty, address or thread")
+endif()
+
+add_library(deepum_own INTERFACE)
+target_link_libraries(deepum_own INTERFACE deepum::deepum)
+target_compile_options(deepum_own INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${deepum_warnings};${deepum_sanitize_flags}>")
+target_link_options(deepum_own INTERFACE ${deepum_sanitize_flags})
+if(DEEPUM_SANITIZE)
+  target_compile_definitions(deepum_own INTERFACE DEEPUM_SANITIZED=1)
+endif()
+
+# Sanitizers place their shadow memory at fixed addresses, which strong address randomisation can collide with.
+set(deepum_launcher "")
+if(DEEPUM_SANITIZE)
+  find_program(deepum_setarch setarch)
+  if(deepum_setarch)
+    execute_process(COMMAND "${deepum_setarch}" "${CMAKE_HOST_SYSTEM_PROCESSOR}" -R true RESULT_VARIABLE result
+                    OUTPUT_QUIET ERROR_QUIET)
+    if(result EQUAL 0)
+      set(deepum_launcher "${deepum_setarch}" "${CMAKE_HOST_SYSTEM_PROCESSOR}" -R)
+    endif()
+  endif()
+endif()
+
+# What programs and tests may use; the library itself uses none of it.
+set(deepum_tool_libraries "")
+find_package(absl QUIET)
+if(absl_FOUND)
+  foreach(part IN ITEMS flags flags_parse flags_usage strings str_format flat_hash_map random_random status statusor
+                        failure_signal_handler symbolize log log_initialize log_flags check)
+    # The log library is younger than the Abseil of Debian 12 and Ubuntu 24.04.
+    if(TARGET absl::${part})
+      list(APPEND deepum_tool_libraries absl::${part})
+    endif()
+  endforeach()
+endif()
+find_package(nlohmann_json QUIET)
+if(nlohmann_json_FOUND)
+  list(APPEND deepum_tool_libraries nlohmann_json::nlohmann_json)
+endif()
+
+# deepum_add_program(<name> <source>...)
+# A program in <build>/bin with own flags, Abseil and JSON, and the CUDA runtime where there is CUDA.
+function(deepum_add_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE deepum_own ${deepum_tool_libraries})
+  if(DEEPUM_HAVE_CUDA)
+    target_link_libraries(${name} PRIVATE deepum::cuda)
+    target_compile_definitions(${name} PRIVATE DEEPUM_WITH_CUDA=1)
+  endif()
+endfunction()

@@ -1,0 +1,82 @@
+# How tests become CTest tests. Names: <lane><folder>.<file>, for example `core.block` or `asan.core.block`; the lane is
+# empty in the main build, and lets one CTest run show several builds together.
+
+set(DEEPUM_LANE "" CACHE STRING "Prefix of this build's test names, for example 'asan.'")
+
+find_package(doctest REQUIRED)
+
+add_library(deepum_test_flags INTERFACE)
+target_include_directories(deepum_test_flags INTERFACE "${PROJECT_SOURCE_DIR}/tests")
+target_link_libraries(deepum_test_flags INTERFACE deepum_own doctest::doctest ${deepum_tool_libraries})
+target_compile_definitions(
+  deepum_test_flags INTERFACE DOCTEST_CONFIG_SUPER_FAST_ASSERTS DEEPUM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                              DEEPUM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+
+# doctest's main and the shared test code, compiled once and linked into every test program.
+file(GLOB deepum_test_support CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
+add_library(deepum_test_support OBJECT ${deepum_test_support})
+target_link_libraries(deepum_test_support PUBLIC deepum_test_flags)
+
+# Precompiled headers for the test files; doctest's main cannot use them, so they are built with a target of their own.
+# The headers of the library are not among them: they change too often.
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/checks/precompiled.cpp" CONTENT "// Owns the precompiled headers.\n")
+add_library(deepum_test_precompiled OBJECT "${PROJECT_BINARY_DIR}/checks/precompiled.cpp")
+target_link_libraries(deepum_test_precompiled PRIVATE deepum_test_flags)
+target_precompile_headers(
+  deepum_test_precompiled
+  PRIVATE
+  <algorithm>
+  <atomic>
+  <chrono>
+  <cstdint>
+  <deque>
+  <functional>
+  <map>
+  <memory>
+  <mutex>
+  <optional>
+  <random>
+  <set>
+  <sstream>
+  <string>
+  <thread>
+  <unordered_map>
+  <vector>
+  <doctest/doctest.h>)
+
+# deepum_register_test(<name> [LABELS <label>...] [RESOURCE_LOCK <lock>] COMMAND <command>...)
+# Any command as a test. Exit status 77 means that it could not be run here.
+function(deepum_register_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RESOURCE_LOCK" "LABELS;COMMAND")
+  add_test(NAME "${DEEPUM_LANE}${name}" COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set_tests_properties("${DEEPUM_LANE}${name}" PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
+  if(arg_RESOURCE_LOCK)
+    set_tests_properties("${DEEPUM_LANE}${name}" PROPERTIES RESOURCE_LOCK "${arg_RESOURCE_LOCK}")
+  endif()
+endfunction()
+
+# deepum_add_test(<folder> <file>...)
+# One doctest program deepum_<folder>_test out of all the files, and one CTest test for each file.
+function(deepum_add_test folder)
+  set(program deepum_${folder}_test)
+  add_executable(${program} ${ARGN})
+  target_link_libraries(${program} PRIVATE deepum_test_support)
+  target_precompile_headers(${program} REUSE_FROM deepum_test_precompiled)
+
+  set(labels ${folder})
+  if(DEEPUM_SANITIZE)
+    list(APPEND labels sanitizer)
+  endif()
+  foreach(file IN LISTS ARGN)
+    get_filename_component(name "${file}" NAME_WE)
+    string(REGEX REPLACE "_test$" "" name "${name}")
+    file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}" "${file}")
+    deepum_register_test(${folder}.${name} LABELS ${labels} COMMAND ${deepum_launcher} "$<TARGET_FILE:${program}>"
+                         "--source-file=*${path}")
+    # A filter that matches nothing is a success for doctest, and a mistake here.
+    set_tests_properties(
+      "${DEEPUM_LANE}${folder}.${name}"
+      PROPERTIES FAIL_REGULAR_EXPRESSION "test cases: +0 "
+                 ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
+  endforeach()
+endfunction()

@@ -1,0 +1,8 @@
+#include <deepum/deepum.hpp>
+
+#include <string_view>
+
+std::string_view version_seen_by_second();
+
+// Reached from both translation units: one definition, one value.
+int main() { return deepum::version == version_seen_by_second() ? 0 : 1; }

@@ -1,0 +1,6 @@
+#include <deepum/deepum.hpp>
+
+#include <string_view>
+
+std::string_view version_seen_by_second();
+std::string_view version_seen_by_second() { return deepum::version; }
