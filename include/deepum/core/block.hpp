@@ -1,0 +1,79 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Size of a UM block, the unit in which the NVIDIA driver migrates, evicts and keeps its tables (2 MiB).
+inline constexpr bytes block_size{std::uint64_t{2} << 20};
+
+/// Number of a UM block, counted from the base address of its arena.
+struct block_id {
+  std::uint32_t value = 0;
+
+  constexpr block_id() = default;
+  constexpr explicit block_id(std::uint32_t v) : value(v) {}
+  friend constexpr auto operator<=>(block_id, block_id) = default;
+};
+
+/// Adjacent blocks [first, first + count).
+struct block_range {
+  block_id first{};
+  std::uint32_t count = 0;
+
+  [[nodiscard]] constexpr block_id last() const { return block_id{first.value + count - 1}; }
+  [[nodiscard]] constexpr std::uint32_t begin_value() const { return first.value; }
+  [[nodiscard]] constexpr std::uint32_t end_value() const { return first.value + count; }
+  [[nodiscard]] constexpr bool empty() const { return count == 0; }
+  [[nodiscard]] constexpr bytes size() const { return block_size * count; }
+  [[nodiscard]] constexpr bool contains(block_id b) const { return b >= first && b.value < end_value(); }
+  [[nodiscard]] constexpr bool overlaps(block_range o) const {
+    return first.value < o.end_value() && o.first.value < end_value();
+  }
+  friend constexpr bool operator==(block_range, block_range) = default;
+};
+
+/// The blocks that the bytes [offset, offset + size) of an arena lie in. Empty for zero bytes.
+[[nodiscard]] constexpr block_range blocks_of(bytes offset, bytes size) {
+  if (size.count == 0) {
+    return {};
+  }
+  const std::uint64_t first = offset / block_size;
+  const std::uint64_t last = (offset + size - bytes{1}) / block_size;
+  return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(last - first + 1)};
+}
+
+/// The blocks that lie in the bytes [offset, offset + size) as a whole. What may be discarded with them.
+[[nodiscard]] constexpr block_range whole_blocks_of(bytes offset, bytes size) {
+  const std::uint64_t first = (offset + block_size - bytes{1}) / block_size;
+  const std::uint64_t end = (offset + size) / block_size;
+  if (end <= first) {
+    return {};
+  }
+  return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(end - first)};
+}
+
+/// Appends a block to ranges in first-touch order, growing the last range where the block follows it directly.
+inline void append_merged(std::vector<block_range>& ranges, block_id b) {
+  if (!ranges.empty() && ranges.back().end_value() == b.value) {
+    ++ranges.back().count;
+  } else {
+    ranges.push_back({b, 1});
+  }
+}
+
+}  // namespace v0
+}  // namespace deepum
+
+template <>
+struct std::hash<deepum::block_id> {
+  std::size_t operator()(deepum::block_id b) const noexcept { return std::hash<std::uint32_t>{}(b.value); }
+};

@@ -1,0 +1,198 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/error.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Whether a block's contents matter. These are facts that the program stated, never predictions.
+enum class liveness : std::uint8_t {
+  unallocated,  ///< no live allocation has a byte in the block
+  live,         ///< contents matter
+  inactive,     ///< allocated, but the program marked the whole block as holding nothing of value
+};
+
+/// What is happening to a block on the links right now.
+enum class motion : std::uint8_t { none, arriving, leaving, cleaning };
+
+/// What is known about one block.
+struct block_state {
+  copy_set copies{};                     ///< where the contents are current; empty: nowhere (new or discarded)
+  bool dirty = false;                    ///< the device copy may be newer than the host's
+  liveness life = liveness::unallocated;
+  motion moving = motion::none;
+  std::uint32_t users = 0;               ///< launches in flight that may touch the block
+  std::uint64_t migrated_at = 0;         ///< number of its last arrival on the device; 0: never
+};
+
+/// The state of all blocks of an arena with respect to one device, and the order of their migration.
+///
+/// The engine alone changes it; a policy sees it as const. Not synchronised.
+class block_map {
+ public:
+  /// @param blocks  Number of blocks in the arena's address range.
+  /// @param device  The device whose memory is being managed.
+  /// @param budget  Device memory that the arena may hold, in blocks.
+  block_map(std::uint32_t blocks, location device, std::uint32_t budget)
+      : states_(blocks), links_(static_cast<std::size_t>(blocks) + 1), device_(device), budget_(budget) {
+    links_[sentinel()] = {sentinel(), sentinel()};
+  }
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size()); }
+  [[nodiscard]] location device() const { return device_; }
+  [[nodiscard]] const block_state& operator[](block_id b) const { return states_[b.value]; }
+
+  /// Blocks the arena may hold on the device.
+  [[nodiscard]] std::uint32_t budget() const { return budget_; }
+  /// Blocks that take room on the device: resident, arriving, or not yet gone.
+  [[nodiscard]] std::uint32_t occupied() const { return occupied_; }
+  /// Blocks that could arrive without any leaving.
+  [[nodiscard]] std::uint32_t room() const { return occupied_ < budget_ ? budget_ - occupied_ : 0; }
+
+  /// The block has a copy on the device that launches can use (it may be on its way out).
+  [[nodiscard]] bool resident(block_id b) const { return states_[b.value].copies.at(device_) || linked(b.value); }
+  /// The block takes room on the device: resident or arriving.
+  [[nodiscard]] bool present(block_id b) const { return resident(b) || states_[b.value].moving == motion::arriving; }
+
+  /// Calls `visit(block_id)` for resident blocks, least recently migrated first, until it returns false.
+  template <class Visit>
+  void for_each_least_recently_migrated(Visit&& visit) const {
+    for (std::uint32_t b = links_[sentinel()].newer; b != sentinel();) {
+      const std::uint32_t next = links_[b].newer;
+      if (!visit(block_id{b})) {
+        return;
+      }
+      b = next;
+    }
+  }
+
+  /// @name Changes. The engine alone calls these.
+  /// @{
+  void set_budget(std::uint32_t blocks) { budget_ = blocks; }
+  void set_liveness(block_id b, liveness life) { states_[b.value].life = life; }
+  void add_user(block_id b) { ++states_[b.value].users; }
+  void remove_user(block_id b) {
+    expects(states_[b.value].users > 0, "a launch finishes with a block that it did not hold");
+    --states_[b.value].users;
+  }
+
+  /// A copy to the device, or room for new contents there, was commanded.
+  void start_arriving(block_id b) {
+    expects(!present(b), "a block starts to arrive that is on the device already");
+    states_[b.value].moving = motion::arriving;
+    ++occupied_;
+  }
+  /// The command failed or was taken back; the room is free again.
+  void cancel_arriving(block_id b) {
+    expects(states_[b.value].moving == motion::arriving, "an arrival is cancelled that was not under way");
+    states_[b.value].moving = motion::none;
+    --occupied_;
+  }
+  /// The block is on the device now, by command or through a fault; it becomes the most recently migrated one.
+  /// @param host_copy_stays  The host's copy stays current (read-mostly, or memory with host backing).
+  void arrive(block_id b, bool host_copy_stays) {
+    block_state& s = states_[b.value];
+    if (s.moving == motion::arriving) {
+      s.moving = motion::none;
+    } else if (!linked(b.value)) {
+      ++occupied_;
+    }
+    s.copies.add(device_);
+    if (!host_copy_stays) {
+      s.copies.remove(location::host());
+    }
+    s.dirty = !host_copy_stays;
+    touch_migrated(b);
+  }
+  /// A block that is resident already becomes the most recently migrated one ("keep this").
+  void touch_migrated(block_id b) {
+    unlink(b.value);
+    link_newest(b.value);
+    states_[b.value].migrated_at = ++order_;
+  }
+  /// A launch wrote the block: every other copy is stale.
+  void write(block_id b) {
+    states_[b.value].copies = copy_set{device_};
+    states_[b.value].dirty = true;
+  }
+  /// A copy to the host was commanded, after which the device gives the block up (leaving) or keeps it (cleaning).
+  void start_leaving(block_id b) { states_[b.value].moving = motion::leaving; }
+  void start_cleaning(block_id b) { states_[b.value].moving = motion::cleaning; }
+  void stop_moving(block_id b) { states_[b.value].moving = motion::none; }
+  /// The host has a current copy, and so has the device.
+  void clean(block_id b) {
+    states_[b.value].copies.add(location::host());
+    states_[b.value].dirty = false;
+    states_[b.value].moving = motion::none;
+  }
+  /// The device gave the block up; the host has its contents (if there are any).
+  void depart(block_id b) {
+    block_state& s = states_[b.value];
+    if (s.copies.at(device_)) {
+      s.copies.add(location::host());
+    }
+    release_room(b);
+  }
+  /// The device gave the block up without a copy, because the host's copy is current.
+  void drop(block_id b) { release_room(b); }
+  /// The contents are gone everywhere; the device gave the block up.
+  void discard(block_id b) {
+    release_room(b);
+    states_[b.value].copies = {};
+  }
+  /// The host wrote the block in host memory.
+  void write_on_host(block_id b) {
+    expects(!linked(b.value), "the host writes a block that is on the device");
+    states_[b.value].copies = copy_set{location::host()};
+  }
+  /// @}
+
+ private:
+  struct link {
+    std::uint32_t older = unlinked;
+    std::uint32_t newer = unlinked;
+  };
+  static constexpr std::uint32_t unlinked = 0xffffffffU;
+
+  [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(states_.size()); }
+  [[nodiscard]] bool linked(std::uint32_t b) const { return links_[b].older != unlinked; }
+
+  void release_room(block_id b) {
+    block_state& s = states_[b.value];
+    if (linked(b.value) || s.moving == motion::arriving) {
+      --occupied_;
+    }
+    unlink(b.value);
+    s.copies.remove(device_);
+    s.dirty = false;
+    s.moving = motion::none;
+  }
+  void unlink(std::uint32_t b) {
+    if (linked(b)) {
+      links_[links_[b].older].newer = links_[b].newer;
+      links_[links_[b].newer].older = links_[b].older;
+      links_[b] = {};
+    }
+  }
+  void link_newest(std::uint32_t b) {
+    const std::uint32_t newest = links_[sentinel()].older;
+    links_[b] = {newest, sentinel()};
+    links_[newest].newer = b;
+    links_[sentinel()].older = b;
+  }
+
+  std::vector<block_state> states_;
+  std::vector<link> links_;
+  location device_;
+  std::uint32_t budget_;
+  std::uint32_t occupied_ = 0;
+  std::uint64_t order_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <cstdint>
+
+namespace deepum {
+inline namespace v0 {
+
+/// A place that can hold a copy of a block: host memory, this device, or a neighbour device.
+///
+/// Location 0 is the host, location 1 + i is device i, as the arena counts them.
+class location {
+ public:
+  static constexpr unsigned limit = 16;  ///< copies are kept as a bit mask of this many places
+
+  [[nodiscard]] static constexpr location host() { return location{0}; }
+  [[nodiscard]] static constexpr location device(unsigned index = 0) {
+    return location{static_cast<std::uint8_t>(index + 1)};
+  }
+
+  [[nodiscard]] constexpr bool is_host() const { return index_ == 0; }
+  [[nodiscard]] constexpr unsigned index() const { return index_; }
+  friend constexpr auto operator<=>(location, location) = default;
+
+ private:
+  constexpr explicit location(std::uint8_t index) : index_(index) {}
+  std::uint8_t index_;
+};
+
+/// The set of places at which a block's contents are current.
+///
+/// Empty: the block has never been written, or its contents were discarded.
+class copy_set {
+ public:
+  constexpr copy_set() = default;
+  constexpr explicit copy_set(location l) : bits_(bit(l)) {}
+
+  [[nodiscard]] constexpr bool at(location l) const { return (bits_ & bit(l)) != 0; }
+  [[nodiscard]] constexpr bool only_at(location l) const { return bits_ == bit(l); }
+  [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
+  [[nodiscard]] constexpr int count() const { return std::popcount(bits_); }
+  constexpr void add(location l) { bits_ = static_cast<std::uint16_t>(bits_ | bit(l)); }
+  constexpr void remove(location l) { bits_ = static_cast<std::uint16_t>(bits_ & ~bit(l)); }
+  friend constexpr bool operator==(copy_set, copy_set) = default;
+
+ private:
+  static constexpr std::uint16_t bit(location l) { return static_cast<std::uint16_t>(1U << l.index()); }
+  std::uint16_t bits_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/policy/plan.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// What a policy reports of itself.
+struct policy_statistics {
+  std::uint64_t launches = 0;        ///< launches seen
+  std::uint64_t predicted = 0;       ///< launches that the launch before them had predicted
+  std::uint64_t mispredicted = 0;    ///< launches for which another one was predicted
+  std::uint64_t unpredicted = 0;     ///< launches for which nothing was predicted
+  std::uint64_t table_bytes = 0;     ///< memory of all tables
+  std::uint64_t execution_ids = 0;   ///< execution IDs known
+};
+
+/// Decides which blocks move, and when. It is told of events and asked for plans; it calls nothing.
+///
+/// It knows no time, no threads and no CUDA: one thread at a time calls it, and the same events give the same plans.
+/// Events are facts of the past. `block_map` is the state at the moment of the call.
+class policy {
+ public:
+  policy() = default;
+  policy(const policy&) = delete;
+  policy& operator=(const policy&) = delete;
+  virtual ~policy() = default;
+
+  /// The name by which `DEEPUM_POLICY` and `--policy` choose it.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+
+  /// A stream was opened. @param lookahead  Its degree N of lookahead; nothing: the policy's own.
+  virtual void on_stream(stream_id, std::optional<std::uint32_t> /*lookahead*/) {}
+  /// A launch was issued. In order of issue; it may execute much later.
+  virtual void on_launch(const launch_record&, const block_map&) {}
+  /// A launch finished. In order for each stream. The next one of that stream is executing now.
+  virtual void on_finish(launch_id, stream_id, const block_map&) {}
+  /// A block faulted (and is being brought in by the driver).
+  virtual void on_fault(const fault_record&, const block_map&) {}
+  /// Blocks arrived at or left the device, by command or by the driver.
+  virtual void on_migrated(block_range, location /*to*/, const block_map&) {}
+  /// Contents became live: allocated, marked active.
+  virtual void on_live(block_range, const block_map&) {}
+  /// Contents became dead as a whole: freed, marked inactive.
+  virtual void on_dead(block_range, const block_map&) {}
+  /// The host reads or writes the blocks.
+  virtual void on_host_access(block_range, access, const block_map&) {}
+
+  /// Asked whenever something happened and the engine has commands to spare. Appends to `out`.
+  /// @param out  Empty when called. Left empty where nothing is worth doing.
+  virtual void plan_next(const block_map&, plan& out) = 0;
+
+  [[nodiscard]] virtual policy_statistics statistics() const = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+
+namespace deepum {
+inline namespace v0 {
+
+/// A number of bytes. A type of its own, so that bytes and element counts cannot be mixed up.
+struct bytes {
+  std::uint64_t count = 0;
+
+  constexpr bytes() = default;
+  constexpr explicit bytes(std::uint64_t n) : count(n) {}
+
+  friend constexpr auto operator<=>(bytes, bytes) = default;
+  friend constexpr bytes operator+(bytes a, bytes b) { return bytes{a.count + b.count}; }
+  friend constexpr bytes operator-(bytes a, bytes b) { return bytes{a.count - b.count}; }
+  friend constexpr bytes operator*(bytes a, std::uint64_t n) { return bytes{a.count * n}; }
+  friend constexpr bytes operator*(std::uint64_t n, bytes a) { return a * n; }
+  friend constexpr std::uint64_t operator/(bytes a, bytes b) { return a.count / b.count; }
+  constexpr bytes& operator+=(bytes b) { return *this = *this + b; }
+  constexpr bytes& operator-=(bytes b) { return *this = *this - b; }
+};
+
+/// Time on the clock of a device: virtual on the simulated GPU, monotonic host time on a real one.
+using nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
+
+inline namespace literals {
+constexpr bytes operator""_B(unsigned long long n) { return bytes{n}; }
+constexpr bytes operator""_KiB(unsigned long long n) { return bytes{n << 10}; }
+constexpr bytes operator""_MiB(unsigned long long n) { return bytes{n << 20}; }
+constexpr bytes operator""_GiB(unsigned long long n) { return bytes{n << 30}; }
+}  // namespace literals
+
+}  // namespace v0
+}  // namespace deepum
