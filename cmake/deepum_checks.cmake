@@ -40,7 +40,7 @@ endforeach()
 list(REMOVE_DUPLICATES folders)
 
 # --- clang-tidy: the headers folder by folder, then the programs. ---
-find_program(deepum_clang_tidy NAMES clang-tidy clang-tidy-14 clang-tidy-18)
+find_program(deepum_clang_tidy NAMES clang-tidy-16 clang-tidy)
 if(deepum_clang_tidy)
   set(tidy "${deepum_clang_tidy}" --quiet "--config-file=${PROJECT_SOURCE_DIR}/.clang-tidy")
   set(tidy_flags -std=c++20 -pthread "-I${PROJECT_SOURCE_DIR}/include")
