@@ -1,0 +1,113 @@
+#pragma once
+
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/slot_index.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// When two launches are the same one.
+enum class recognition : std::uint8_t {
+  exact,     ///< name and all arguments are equal, as published
+  adaptive,  ///< or it is the launch that was expected here, with new scalars: AdamW and its step number
+};
+
+/// What `execution_id_table::identify` found.
+struct identified {
+  execution_id id{};
+  bool is_new = false;     ///< never seen before; nothing is known of it
+  bool rebound = false;    ///< known, with new scalars (`recognition::adaptive`)
+  execution_id retired{};  ///< this ID no longer means what it did, forget it in all tables first; may equal `id`
+
+  friend constexpr bool operator==(const identified&, const identified&) = default;
+};
+
+/// The execution ID table (DeepUM, section 4.1): gives each launch that recurs a small number, 1, 2, 3, ...
+///
+/// Not synchronised.
+class execution_id_table {
+ public:
+  /// @param how      When two launches are the same one.
+  /// @param max_ids  Number of IDs kept; the least recently seen one is retired for a new one. 0: unbounded.
+  explicit execution_id_table(recognition how, std::uint32_t max_ids = 0) : how_(how), max_ids_(max_ids) {}
+
+  /// The ID of a launch, which becomes the most recently seen one.
+  ///
+  /// A launch with the same exact hash is the same launch. Failing that, `recognition::adaptive` takes it for the
+  /// `expected` one if the shapes are equal; from then on its ID has the new exact hash, and the old one is forgotten.
+  /// @param expected  The launch that the history predicts here; none where it predicts nothing.
+  /// @errors          None. Cost: one or two hash look-ups.
+  identified identify(const launch_signature& signature, execution_id expected = {}) {
+    const std::uint32_t known =
+        index_.find(signature.exact, [&](std::uint32_t slot) { return entries_[slot].exact == signature.exact; });
+    if (known != detail::slot_index::none) {
+      entries_[known].shape = signature.shape;
+      see(known);
+      return {.id = execution_id{known}};
+    }
+    if (how_ == recognition::adaptive && expected.value < entries_.size() && expected.valid() &&
+        entries_[expected.value].shape == signature.shape) {
+      rebind(expected.value, signature);
+      see(expected.value);
+      return {.id = expected, .rebound = true};
+    }
+    if (max_ids_ != 0 && size() == max_ids_) {
+      const std::uint32_t oldest = entries_[0].newer;
+      rebind(oldest, signature);
+      see(oldest);
+      return {.id = execution_id{oldest}, .is_new = true, .retired = execution_id{oldest}};
+    }
+    expects(entries_.size() < std::numeric_limits<std::uint32_t>::max(), "more launches than there are execution IDs");
+    const auto slot = static_cast<std::uint32_t>(entries_.size());
+    entries_.push_back({.exact = signature.exact, .shape = signature.shape, .older = slot, .newer = slot});
+    index_.insert(signature.exact, slot);
+    see(slot);
+    return {.id = execution_id{slot}, .is_new = true};
+  }
+
+  /// Number of IDs that mean something.
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size() - 1); }
+
+  /// Heap memory held.
+  [[nodiscard]] bytes memory() const { return bytes{entries_.capacity() * sizeof(entry)} + index_.memory(); }
+
+ private:
+  struct entry {
+    std::uint64_t exact = 0;
+    std::uint64_t shape = 0;
+    std::uint32_t older = 0;  // ring in the order of last sight; entry 0, which is no ID, closes it
+    std::uint32_t newer = 0;
+  };
+
+  void rebind(std::uint32_t slot, const launch_signature& signature) {
+    index_.erase(entries_[slot].exact, slot);
+    entries_[slot].exact = signature.exact;
+    entries_[slot].shape = signature.shape;
+    index_.insert(signature.exact, slot);
+  }
+  void see(std::uint32_t slot) {
+    entry& e = entries_[slot];
+    entries_[e.older].newer = e.newer;
+    entries_[e.newer].older = e.older;
+    e.older = entries_[0].older;
+    e.newer = 0;
+    entries_[e.older].newer = slot;
+    entries_[0].older = slot;
+  }
+
+  recognition how_;
+  std::uint32_t max_ids_;
+  std::vector<entry> entries_{entry{}};  // by ID
+  detail::slot_index index_;             // by exact hash
+};
+
+}  // namespace v0
+}  // namespace deepum
