@@ -15,6 +15,7 @@ struct bytes {
   constexpr explicit bytes(std::uint64_t n) : count(n) {}
 
   friend constexpr auto operator<=>(bytes, bytes) = default;
+  friend constexpr bool operator==(bytes, bytes) = default;  // nvcc does not define the implied one
   friend constexpr bytes operator+(bytes a, bytes b) { return bytes{a.count + b.count}; }
   friend constexpr bytes operator-(bytes a, bytes b) { return bytes{a.count - b.count}; }
   friend constexpr bytes operator*(bytes a, std::uint64_t n) { return bytes{a.count * n}; }

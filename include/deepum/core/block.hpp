@@ -22,6 +22,7 @@ struct block_id {
   constexpr block_id() = default;
   constexpr explicit block_id(std::uint32_t v) : value(v) {}
   friend constexpr auto operator<=>(block_id, block_id) = default;
+  friend constexpr bool operator==(block_id, block_id) = default;  // nvcc does not define the implied one
 };
 
 /// Adjacent blocks [first, first + count).

@@ -16,6 +16,7 @@ struct execution_id {
   constexpr explicit execution_id(std::uint32_t v) : value(v) {}
   [[nodiscard]] constexpr bool valid() const { return value != 0; }
   friend constexpr auto operator<=>(execution_id, execution_id) = default;
+  friend constexpr bool operator==(execution_id, execution_id) = default;  // nvcc does not define the implied one
 };
 
 }  // namespace v0

@@ -18,6 +18,7 @@ struct launch_id {
   constexpr explicit launch_id(std::uint64_t v) : value(v) {}
   [[nodiscard]] constexpr bool valid() const { return value != 0; }
   friend constexpr auto operator<=>(launch_id, launch_id) = default;
+  friend constexpr bool operator==(launch_id, launch_id) = default;  // nvcc does not define the implied one
 };
 
 /// Number of a stream within its arena. History is kept for each stream.
@@ -27,6 +28,7 @@ struct stream_id {
   constexpr stream_id() = default;
   constexpr explicit stream_id(std::uint16_t v) : value(v) {}
   friend constexpr auto operator<=>(stream_id, stream_id) = default;
+  friend constexpr bool operator==(stream_id, stream_id) = default;  // nvcc does not define the implied one
 };
 
 /// What a launch does with memory.

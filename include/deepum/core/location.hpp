@@ -22,6 +22,7 @@ class location {
   [[nodiscard]] constexpr bool is_host() const { return index_ == 0; }
   [[nodiscard]] constexpr unsigned index() const { return index_; }
   friend constexpr auto operator<=>(location, location) = default;
+  friend constexpr bool operator==(location, location) = default;  // nvcc does not define the implied one
 
  private:
   constexpr explicit location(std::uint8_t index) : index_(index) {}
