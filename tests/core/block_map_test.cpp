@@ -1,0 +1,265 @@
+#include "../support/test_scale.hpp"
+#include <deepum/core/block_map.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+using namespace deepum;
+
+namespace {
+
+std::vector<std::uint32_t> migration_order(const block_map& map) {
+  std::vector<std::uint32_t> order;
+  map.for_each_least_recently_migrated([&](block_id b) {
+    order.push_back(b.value);
+    return true;
+  });
+  return order;
+}
+
+using order = std::vector<std::uint32_t>;
+
+}  // namespace
+
+TEST_CASE("a new block map holds nothing on the device") {
+  const block_map map{8, location::device(), 5};
+  CHECK(map.size() == 8);
+  CHECK(map.budget() == 5);
+  CHECK(map.room() == 5);
+  CHECK(map.occupied() == 0);
+  CHECK(migration_order(map).empty());
+  CHECK_FALSE(map.present(block_id{0}));
+  CHECK(map[block_id{0}].copies.empty());
+  CHECK(map[block_id{0}].life == liveness::unallocated);
+  CHECK(map[block_id{0}].migrated_at == 0);
+}
+
+TEST_CASE("a block takes room from the moment its arrival is commanded, and once") {
+  block_map map{4, location::device(), 4};
+  map.start_arriving(block_id{1});
+  CHECK(map.present(block_id{1}));
+  CHECK_FALSE(map.resident(block_id{1}));
+  CHECK(map.occupied() == 1);
+  map.arrive(block_id{1}, false);
+  CHECK(map.resident(block_id{1}));
+  CHECK(map[block_id{1}].moving == motion::none);
+  CHECK(map.occupied() == 1);
+  map.arrive(block_id{1}, false);
+  CHECK(map.occupied() == 1);
+
+  map.start_arriving(block_id{2});
+  map.cancel_arriving(block_id{2});
+  CHECK_FALSE(map.present(block_id{2}));
+  CHECK(map.occupied() == 1);
+}
+
+TEST_CASE("a block that arrives through a fault takes room without a command") {
+  block_map map{4, location::device(), 4};
+  map.arrive(block_id{3}, false);
+  CHECK(map.occupied() == 1);
+  CHECK(map.resident(block_id{3}));
+}
+
+TEST_CASE("there is no room, rather than less than none, above the budget") {
+  block_map map{4, location::device(), 1};
+  map.arrive(block_id{0}, false);
+  map.arrive(block_id{1}, false);
+  CHECK(map.room() == 0);
+  map.set_budget(3);
+  CHECK(map.room() == 1);
+}
+
+TEST_CASE("blocks are in the order of their last migration") {
+  block_map map{8, location::device(), 8};
+  for (const std::uint32_t b : {5U, 2U, 7U}) {
+    map.arrive(block_id{b}, false);
+  }
+  CHECK(migration_order(map) == order{5, 2, 7});
+  map.touch_migrated(block_id{5});
+  CHECK(migration_order(map) == order{2, 7, 5});
+  map.depart(block_id{7});
+  CHECK(migration_order(map) == order{2, 5});
+  map.arrive(block_id{7}, false);
+  CHECK(migration_order(map) == order{2, 5, 7});
+  CHECK(map[block_id{2}].migrated_at < map[block_id{5}].migrated_at);
+  CHECK(map[block_id{5}].migrated_at < map[block_id{7}].migrated_at);
+}
+
+TEST_CASE("the walk in the order of migration ends when its visitor has enough") {
+  block_map map{4, location::device(), 4};
+  for (const std::uint32_t b : {3U, 1U, 0U}) {
+    map.arrive(block_id{b}, false);
+  }
+  order seen;
+  map.for_each_least_recently_migrated([&](block_id b) {
+    seen.push_back(b.value);
+    return seen.size() < 2;
+  });
+  CHECK(seen == order{3, 1});
+}
+
+TEST_CASE("the visitor of the walk may give the visited block up") {
+  block_map map{4, location::device(), 4};
+  for (const std::uint32_t b : {3U, 1U, 0U}) {
+    map.arrive(block_id{b}, false);
+  }
+  order seen;
+  map.for_each_least_recently_migrated([&](block_id b) {
+    seen.push_back(b.value);
+    map.depart(b);
+    return true;
+  });
+  CHECK(seen == order{3, 1, 0});
+  CHECK(map.occupied() == 0);
+}
+
+TEST_CASE("contents are where the last copy, write or discard left them") {
+  block_map map{2, location::device(), 2};
+  const block_id b{0};
+  const location host = location::host();
+  const location device = location::device();
+
+  map.write_on_host(b);
+  CHECK(map[b].copies.only_at(host));
+
+  map.arrive(b, true);
+  CHECK(map[b].copies.at(host));
+  CHECK(map[b].copies.at(device));
+  CHECK_FALSE(map[b].dirty);
+
+  map.write(b);
+  CHECK(map[b].copies.only_at(device));
+  CHECK(map[b].dirty);
+
+  map.start_cleaning(b);
+  CHECK(map[b].moving == motion::cleaning);
+  map.clean(b);
+  CHECK(map[b].copies.at(host));
+  CHECK(map[b].copies.at(device));
+  CHECK_FALSE(map[b].dirty);
+  CHECK(map[b].moving == motion::none);
+
+  map.drop(b);
+  CHECK(map[b].copies.only_at(host));
+
+  map.arrive(b, false);
+  CHECK(map[b].copies.only_at(device));
+  CHECK(map[b].dirty);
+
+  map.start_leaving(b);
+  CHECK(map.present(b));
+  map.depart(b);
+  CHECK(map[b].copies.only_at(host));
+  CHECK_FALSE(map[b].dirty);
+  CHECK(map[b].moving == motion::none);
+
+  map.arrive(b, false);
+  map.discard(b);
+  CHECK(map[b].copies.empty());
+  CHECK_FALSE(map.present(b));
+}
+
+TEST_CASE("a block counts the launches in flight that may touch it") {
+  block_map map{2, location::device(), 2};
+  map.add_user(block_id{1});
+  map.add_user(block_id{1});
+  map.remove_user(block_id{1});
+  CHECK(map[block_id{1}].users == 1);
+  CHECK(map[block_id{0}].users == 0);
+}
+
+TEST_CASE("random migrations leave the room taken and the order of migration as a plain list has them") {
+  for (std::uint64_t seed = 1; seed <= deepum_test::scaled(40); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random{seed};
+    const auto size = static_cast<std::uint32_t>(1 + random() % 24);
+    block_map map{size, location::device(static_cast<unsigned>(random() % 3)), size / 2};
+    order resident;
+    std::vector<bool> arriving(size, false);
+
+    for (int step = 0; step < 400; ++step) {
+      const auto b = static_cast<std::uint32_t>(random() % size);
+      const block_id block{b};
+      const auto place = std::find(resident.begin(), resident.end(), b);
+      const bool is_resident = place != resident.end();
+      switch (random() % 8) {
+        case 0:
+          if (!is_resident && !arriving[b]) {
+            map.start_arriving(block);
+            arriving[b] = true;
+          }
+          break;
+        case 1:
+          if (arriving[b]) {
+            map.cancel_arriving(block);
+            arriving[b] = false;
+          }
+          break;
+        case 2:
+        case 3:
+          map.arrive(block, random() % 2 != 0);
+          arriving[b] = false;
+          if (is_resident) {
+            resident.erase(place);
+          }
+          resident.push_back(b);
+          break;
+        case 4:
+          if (is_resident) {
+            map.touch_migrated(block);
+            resident.erase(place);
+            resident.push_back(b);
+          }
+          break;
+        case 5:
+          if (is_resident) {
+            map.write(block);
+            map.start_cleaning(block);
+            if (random() % 2 != 0) {
+              map.clean(block);
+            } else {
+              map.stop_moving(block);
+            }
+          }
+          break;
+        default: {
+          const auto how = random() % 3;
+          if (is_resident && random() % 2 != 0) {
+            map.start_leaving(block);
+          }
+          if (how == 0) {
+            map.depart(block);
+          } else if (how == 1) {
+            map.drop(block);
+          } else {
+            map.discard(block);
+          }
+          arriving[b] = false;
+          if (is_resident) {
+            resident.erase(place);
+          }
+          break;
+        }
+      }
+
+      std::uint32_t present = 0;
+      for (std::uint32_t i = 0; i < size; ++i) {
+        const bool in_list = std::find(resident.begin(), resident.end(), i) != resident.end();
+        REQUIRE(map.resident(block_id{i}) == in_list);
+        REQUIRE(map.present(block_id{i}) == (in_list || arriving[i]));
+        REQUIRE((!map[block_id{i}].dirty || map[block_id{i}].copies.only_at(map.device())));
+        present += map.present(block_id{i}) ? 1 : 0;
+      }
+      REQUIRE(map.occupied() == present);
+      REQUIRE(map.room() == (present < map.budget() ? map.budget() - present : 0));
+      REQUIRE(migration_order(map) == resident);
+      for (std::size_t i = 1; i < resident.size(); ++i) {
+        REQUIRE(map[block_id{resident[i - 1]}].migrated_at < map[block_id{resident[i]}].migrated_at);
+      }
+    }
+  }
+}
