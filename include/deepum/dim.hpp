@@ -1,0 +1,20 @@
+#pragma once
+
+namespace deepum {
+inline namespace v0 {
+
+/// Extent of a grid or of a block of threads, as `dim3` in CUDA.
+struct dim {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+
+  constexpr dim() = default;
+  constexpr dim(unsigned x_extent, unsigned y_extent = 1, unsigned z_extent = 1)  // implicit: launch(blocks, threads, ...)
+      : x(x_extent), y(y_extent), z(z_extent) {}
+
+  friend constexpr bool operator==(dim, dim) = default;
+};
+
+}  // namespace v0
+}  // namespace deepum

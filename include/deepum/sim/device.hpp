@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include <deepum/core/block.hpp>
+#include <deepum/error.hpp>
+#include <deepum/sim/driver.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/executor.hpp>
+#include <deepum/sim/profile.hpp>
+#include <deepum/sim/worker.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+class managed_memory;
+
+/// How a simulated GPU differs from its profile.
+struct device_options {
+  bytes memory{};                                ///< device memory; 0: the profile's
+  worker_mode worker = worker_mode::virtual_time;
+  std::uint64_t delay_seed = 0;                  ///< not 0: random delays of the migration thread
+};
+
+/// A simulated GPU: a virtual clock, device memory, one link in each direction, a compute engine and the driver.
+///
+/// Host calls drive the clock, each by what it costs; nothing happens between them. All host threads share the one clock.
+/// The same program on one thread gives the same virtual times in each run. Threads: all members, any thread, but not from
+/// within a kernel body, a description or the pump where a call takes host time.
+class device {
+ public:
+  using default_memory = managed_memory;
+
+  /// @param p  Copied. See `find_profile`.
+  explicit device(const profile& p = find_profile("h200_pcie5"), device_options options = {})
+      : profile_(with(p, options)), options_(options), driver_(loop_, profile_), executor_(loop_, driver_, profile_) {}
+  device(const device&) = delete;
+  device& operator=(const device&) = delete;
+
+  /// The profile, with the memory that this device has.
+  [[nodiscard]] const profile& properties() const { return profile_; }
+  [[nodiscard]] const device_options& options() const { return options_; }
+
+  /// The virtual clock.
+  [[nodiscard]] nanoseconds now() const {
+    const std::lock_guard lock(loop_.mutex());
+    return loop_.now();
+  }
+  /// The host works for `time`; the device goes on meanwhile.
+  void host_work(nanoseconds time) { event_loop::host_call(loop_).spend(time); }
+  [[nodiscard]] device_counters counters() const {
+    const std::lock_guard lock(loop_.mutex());
+    return driver_.counters();
+  }
+  /// Others (processes, explicit allocations) hold `size` bytes of device memory, which the driver cannot evict.
+  void set_foreign_memory(bytes size) {
+    const std::lock_guard lock(loop_.mutex());
+    driver_.set_foreign(size);
+  }
+
+  /// @name For the memory kinds and streams of the simulator
+  /// @{
+  [[nodiscard]] event_loop& loop() { return loop_; }
+  [[nodiscard]] driver& memory_driver() { return driver_; }
+  [[nodiscard]] executor& operations() { return executor_; }
+  /// @}
+
+ private:
+  [[nodiscard]] static profile with(profile p, const device_options& options) {
+    if (options.memory.count != 0) {
+      p.memory = options.memory;
+    }
+    if (p.memory < block_size) {
+      throw error(status::invalid_argument, "the memory of a device has to hold a block of 2 MiB at least, not " +
+                                                std::to_string(p.memory.count) + " bytes");
+    }
+    return p;
+  }
+
+  mutable event_loop loop_;
+  profile profile_;
+  device_options options_;
+  mutable driver driver_;
+  executor executor_;
+};
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include <deepum/sim/event_loop.hpp>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+/// Who waits for a transfer. The service of page faults goes first, between two blocks.
+enum class urgency : std::uint8_t { fault, command };
+
+/// One direction of the connection between host and device: one transfer at a time, each of at most a block.
+///
+/// Not synchronised: used under the lock of its event loop.
+class link {
+ public:
+  using cost = std::function<nanoseconds()>;
+
+  explicit link(event_loop& loop) : loop_(loop) {}
+
+  /// Queues a transfer. `time()` is asked when it starts, because it may depend on what the other direction does.
+  void submit(urgency who, cost time, event_loop::action done) {
+    (who == urgency::fault ? urgent_ : normal_).push_back({std::move(time), std::move(done)});
+    if (!busy_) {
+      start_next();
+    }
+  }
+
+  [[nodiscard]] bool busy() const { return busy_; }
+
+ private:
+  struct transfer {
+    cost time{};
+    event_loop::action done{};
+  };
+
+  void start_next() {
+    std::deque<transfer>& queue = urgent_.empty() ? normal_ : urgent_;
+    busy_ = !queue.empty();
+    if (!busy_) {
+      return;
+    }
+    transfer next = std::move(queue.front());
+    queue.pop_front();
+    loop_.after(next.time(), [this, done = std::move(next.done)] {
+      done();  // still busy: what `done` submits queues up behind what waited longer
+      start_next();
+    });
+  }
+
+  event_loop& loop_;
+  std::deque<transfer> urgent_;
+  std::deque<transfer> normal_;
+  bool busy_ = false;
+};
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum
