@@ -25,7 +25,7 @@ struct identified {
   execution_id id{};
   bool is_new = false;     ///< never seen before; nothing is known of it
   bool rebound = false;    ///< known, with new scalars (`recognition::adaptive`)
-  execution_id retired{};  ///< this ID no longer means what it did, forget it in all tables first; may equal `id`
+  execution_id retired{};  ///< what this ID meant before is over, forget it in all tables first; equals `id`, or none
 
   friend constexpr bool operator==(const identified&, const identified&) = default;
 };
@@ -49,7 +49,6 @@ class execution_id_table {
     const std::uint32_t known =
         index_.find(signature.exact, [&](std::uint32_t slot) { return entries_[slot].exact == signature.exact; });
     if (known != detail::slot_index::none) {
-      entries_[known].shape = signature.shape;
       see(known);
       return {.id = execution_id{known}};
     }

@@ -48,8 +48,8 @@ class footprint {
   /// @param range       May be empty.
   /// @param mode        What it does with them.
   /// @param mode_known  The program declared it; else it is what a fault showed.
-  /// @errors            None. Cost: logarithmic in the number of entries, plus a move of eight bytes or so an entry
-  ///                    for each entry that is added out of order.
+  /// @errors            None. Cost: logarithmic in the number n of entries where nothing changes. A new entry moves
+  ///                    4n bytes at most, none if it lies behind all others; to split or join entries is O(n).
   void touch(block_range range, access mode, bool mode_known) {
     std::uint32_t at = range.begin_value();
     const std::uint32_t end = range.end_value();

@@ -12,14 +12,13 @@ __extension__ using uint128 = unsigned __int128;  // not ISO C++, and known to e
 
 /// The 128-bit product with its halves folded together: one multiplication that spreads every bit over the whole word.
 ///
-/// The step of wyhash. Weak in one known case, a factor of zero; operands are therefore xored with odd constants
-/// before.
+/// The step of wyhash. A factor of zero loses the other one, so what comes in is first xored with a constant.
 [[nodiscard]] constexpr std::uint64_t multiply_fold(std::uint64_t a, std::uint64_t b) {
   const uint128 product = static_cast<uint128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
 }
 
-// Odd, with as many ones as zeros and no pattern: digits of e, pi and the golden ratio, adjusted to be odd.
+// Odd and without a pattern: digits of e, of pi and of the golden ratio.
 inline constexpr std::uint64_t hash_key_a = 0xadf85458a2bb4a9bULL;
 inline constexpr std::uint64_t hash_key_b = 0x243f6a8885a308d3ULL;
 inline constexpr std::uint64_t hash_key_c = 0x9e3779b97f4a7c15ULL;
