@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/policy/plan_writing.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Advice from what launches were seen to do with blocks.
+///
+/// *Read-mostly*: since the last write, at least two launches have read the block, and the first of them has come again,
+/// so that a whole recurrence has gone by. Taken back when a launch that may write the block is issued, before it runs.
+///
+/// *Preferred location host, accessed by the device*: the block was never declared, only faulted on, as look-ups with
+/// indices in memory do; never written; and twice in a row at least `long_period` launches passed between two touches.
+/// Such a block is read in place, without being moved. Taken back at the first use that is sooner, or writes.
+///
+/// Commands of advice need no room and no link. They wait here until they are put into a plan. Not synchronised.
+class advisor {
+ public:
+  static constexpr std::uint64_t long_period = 1024;
+
+  void on_launch(execution_id id, const launch_record& record, const block_map& map) {
+    ++launches_;
+    for (const block_access& a : record.accesses) {
+      for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
+        use& u = at(block_id{b});
+        u.declared = true;
+        settle_elsewhere(u, block_id{b}, map);
+        a.mode == access::read ? read(u, block_id{b}, id, map) : write(u, block_id{b}, map);
+      }
+    }
+  }
+
+  /// @param id  The launch that faulted; none where that is not known.
+  void on_fault(const fault_record& fault, execution_id id, const block_map& map) {
+    use& u = at(fault.block);
+    if (fault.mode != access::read) {
+      settle_elsewhere(u, fault.block, map);
+      u.long_gaps = 0;
+      u.written = true;
+      write(u, fault.block, map);
+      return;
+    }
+    if (id.valid()) {
+      read(u, fault.block, id, map);
+    }
+    if (u.last_touch == launches_) {
+      return;
+    }
+    const bool far = u.last_touch != 0 && launches_ - u.last_touch >= long_period;
+    u.long_gaps = far ? u.long_gaps + 1 : 0;
+    u.last_touch = launches_;
+    if (!far) {
+      settle_elsewhere(u, fault.block, map);
+    } else if (u.long_gaps >= 2 && !u.declared && !u.written && !u.in_place) {
+      u.in_place = true;
+      command(advice::set_preferred_location, location::host(), fault.block);
+      command(advice::set_accessed_by, map.device(), fault.block);
+    }
+  }
+
+  /// Puts the commands that have come up in front of a plan.
+  void write(plan& out) {
+    out.commands.insert(out.commands.begin(), pending_.commands.begin(), pending_.commands.end());
+    pending_.clear();
+  }
+
+  [[nodiscard]] bytes memory() const { return bytes{uses_.capacity() * sizeof(use)}; }
+
+ private:
+  struct use {
+    execution_id first_reader{};   // since the last write
+    bool second_reader = false;
+    bool read_mostly = false;
+    bool in_place = false;
+    bool declared = false;
+    bool written = false;
+    std::uint32_t long_gaps = 0;   // in a row
+    std::uint64_t last_touch = 0;  // number of a launch
+  };
+
+  use& at(block_id b) {
+    if (b.value >= uses_.size()) {
+      uses_.resize(std::size_t{b.value} + 1);
+    }
+    return uses_[b.value];
+  }
+
+  void read(use& u, block_id b, execution_id id, const block_map& map) {
+    if (!u.first_reader.valid()) {
+      u.first_reader = id;
+    } else if (u.first_reader != id) {
+      u.second_reader = true;
+    } else if (u.second_reader && !u.read_mostly && !u.in_place) {
+      u.read_mostly = true;
+      command(advice::set_read_mostly, map.device(), b);
+    }
+  }
+  void write(use& u, block_id b, const block_map& map) {
+    if (u.read_mostly) {
+      command(advice::unset_read_mostly, map.device(), b);
+    }
+    u.read_mostly = u.second_reader = false;
+    u.first_reader = {};
+  }
+  void settle_elsewhere(use& u, block_id b, const block_map& map) {
+    if (u.in_place) {
+      u.in_place = false;
+      command(advice::unset_accessed_by, map.device(), b);
+      command(advice::unset_preferred_location, location::host(), b);
+    }
+  }
+  void command(advice hint, location where, block_id b) {
+    detail::append(pending_, {.what = action::advise, .why = reason::learned, .hint = hint, .to = where}, b, 0,
+                   0xffffffffU);
+  }
+
+  std::vector<use> uses_{};  // by block
+  plan pending_{};
+  std::uint64_t launches_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,522 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <deepum/core/execution_table.hpp>
+#include <deepum/policy/advice.hpp>
+#include <deepum/policy/history.hpp>
+#include <deepum/policy/launch_needs.hpp>
+#include <deepum/policy/plan_writing.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/policy/policy_options.hpp>
+#include <deepum/policy/upcoming_launches.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// The library's default: fetches in the order of first need, and makes room by what is needed last.
+///
+/// What a stream will execute is the launches that are issued, which is known, and after them the predicted ones. Blocks
+/// that are missing are fetched in that order. Room comes from dead contents first, then from the block whose next use is
+/// farthest away (Belady's rule): a block without a known next use counts as the farthest, a clean one goes before a dirty
+/// one, then the least recently migrated one. A block is never given up for one that is needed no sooner; when there is
+/// no other, prefetching waits. So the lookahead reaches as far as the budget can hold, or N launches where N is given.
+///
+/// Predictions choose what moves and when, and nothing else: contents are discarded only where they are dead, and dropped
+/// only where the host's copy is current. `policy_options::discard_overwritten` adds contents that an issued launch has
+/// declared to overwrite, as their next user. The policy knows that no earlier launch in flight may use them, but not when
+/// the launch begins: an engine that allows it must order the discard before the launch.
+///
+/// Several streams share the room. A stream that has nothing in flight falls back by one launch with each launch of the
+/// others, so that one that is never used again does not hold its blocks for ever. Where half of a stream's predictions
+/// have been wrong lately, nothing is fetched for launches that are only predicted until they have been right for a while.
+///
+/// Cost: a launch that comes as predicted adds one prediction, linear in its blocks. A plan looks at launches whose blocks
+/// are not all there, and only where something has to make room at what is resident.
+class auto_policy final : public policy {
+ public:
+  explicit auto_policy(const policy_options& options = {})
+      : options_(options),
+        history_(recognition::adaptive, execution_table::match::longest_suffix, options.max_execution_ids,
+                 options.max_execution_records),
+        needs_(make_launch_needs(options.predict, options.block_table)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "auto"; }
+
+  void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
+    at(stream).lookahead = lookahead ? lookahead : options_.lookahead;
+  }
+
+  void on_launch(const launch_record& record, const block_map& map) override {
+    const observation seen = history_.observe(record.stream, record.signature);
+    per_stream& s = at(record.stream);
+    s.last_issue = ++launches_;
+    s.trust.record(seen.was);
+    if (seen.retired.valid()) {
+      forget(seen.retired);
+    }
+    const need_list before = needs_->of(seen.id);
+    needs_->declare(seen.id, record);
+    const need_list now = needs_->of(seen.id);
+    if (!seen.is_new && before != now) {
+      outdated_.push_back(seen.id);
+    }
+    s.settled = std::min(s.settled, s.ahead.issued());
+    in_flight_incomplete_ += record.complete ? 0 : 1;
+    if (!s.ahead.issue({seen.id, record.id, now, overwritten_by(record), record.complete})) {
+      s.tail = seen.context;
+    }
+    predict_further(s);
+    held_by_host_.clear();
+    if (options_.advise) {
+      advisor_.on_launch(seen.id, record, map);
+    }
+  }
+
+  void on_finish(launch_id launch, stream_id stream, const block_map&) override {
+    per_stream& s = at(stream);
+    while (s.ahead.issued() != 0 && s.ahead[0].launch <= launch) {
+      const upcoming_launch& done = s.ahead[0];
+      if (needs_->finish(done.id, done.launch)) {
+        outdated_.push_back(done.id);
+      }
+      in_flight_incomplete_ -= done.complete ? 0 : 1;
+      s.ahead.pop_front();
+      s.settled -= s.settled != 0 ? 1 : 0;
+    }
+  }
+
+  /// A fault that no launch can be held responsible for is credited to all that are executing.
+  void on_fault(const fault_record& fault, const block_map& map) override {
+    execution_id culprit{};
+    for (per_stream& s : streams_) {
+      const std::size_t candidates = fault.launch.valid() ? s.ahead.issued() : std::min<std::size_t>(1, s.ahead.issued());
+      for (std::size_t i = 0; i != candidates; ++i) {
+        const upcoming_launch& l = s.ahead[i];
+        if (fault.launch.valid() && l.launch != fault.launch) {
+          continue;
+        }
+        culprit = l.id;
+        if (needs_->fault(l.id, l.launch, fault.block, fault.mode)) {
+          outdated_.push_back(l.id);
+        }
+        break;
+      }
+    }
+    if (options_.advise) {
+      advisor_.on_fault(fault, fault.launch.valid() ? culprit : execution_id{}, map);
+    }
+  }
+
+  void on_migrated(block_range range, location to, const block_map& map) override {
+    if (to != map.device()) {
+      look_again(range);
+    }
+  }
+  void on_live(block_range range, const block_map&) override { look_again(range); }
+  /// What the host has just touched is not fetched for predictions until the program launches something: it may well go
+  /// on touching it.
+  void on_host_access(block_range range, access, const block_map&) override {
+    held_by_host_.push_back(range);
+    look_again(range);
+  }
+
+  void plan_next(const block_map& map, plan& out) override {
+    out.supersedes = true;
+    refresh_outdated();
+    missing_.clear();
+    if (options_.prefetch) {
+      collect_missing(map);
+    }
+    std::size_t placed = missing_.size();
+    if (placed > map.room() || map.occupied() > map.budget()) {
+      placed = make_room(map, out);
+    }
+    write_prefetches(map, out, placed);
+    if (options_.advise) {
+      advisor_.write(out);
+    }
+  }
+
+  [[nodiscard]] policy_statistics statistics() const override {
+    bytes tables = history_.memory() + needs_->memory() + advisor_.memory();
+    for (const per_stream& s : streams_) {
+      tables += s.ahead.memory();
+    }
+    return {.launches = launches_,
+            .predicted = history_.count(outcome::predicted),
+            .mispredicted = history_.count(outcome::mispredicted),
+            .unpredicted = history_.count(outcome::unpredicted),
+            .table_bytes = tables.count,
+            .execution_ids = history_.execution_ids()};
+  }
+
+  /// Whether blocks are fetched for this stream's predictions now.
+  [[nodiscard]] bool trusts_predictions(stream_id stream) const {
+    return stream.value >= streams_.size() || streams_[stream.value].trust.trusted();
+  }
+  /// How often that was switched off, for all streams.
+  [[nodiscard]] std::uint64_t times_switched_off() const {
+    std::uint64_t sum = 0;
+    for (const per_stream& s : streams_) {
+      sum += s.trust.times_lost();
+    }
+    return sum;
+  }
+
+ private:
+  // The predictions made for one launch at most; the horizon is reached little by little.
+  static constexpr std::size_t predictions_per_launch = 64;
+  static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+
+  struct per_stream {
+    upcoming_launches ahead{};
+    execution_context tail{};  // after the last predicted launch
+    std::optional<std::uint32_t> lookahead{};
+    prediction_trust trust{};
+    std::size_t settled = 0;  // the blocks of that many launches need nothing
+    std::uint64_t last_issue = 0;
+  };
+  struct missing_block {
+    block_id block{};
+    execution_id serves{};
+    std::uint64_t distance = 0;
+    bool issued = false;
+  };
+  // In the order in which they are preferred.
+  enum class victim_kind : std::uint8_t { dead, overwritten, ordinary };
+  struct victim {
+    block_id block{};
+    victim_kind kind = victim_kind::ordinary;
+    bool clean = false;
+    bool forced = false;         // the budget demands it
+    std::uint32_t age_rank = 0;  // 0: the least recently migrated one
+    std::uint64_t distance = 0;
+  };
+
+  per_stream& at(stream_id stream) {
+    while (stream.value >= streams_.size()) {
+      streams_.emplace_back();
+      streams_.back().lookahead = options_.lookahead;
+    }
+    return streams_[stream.value];
+  }
+
+  // --- what will be executed ---
+
+  void predict_further(per_stream& s) {
+    for (std::size_t i = 0; i != predictions_per_launch && s.ahead.size() < options_.horizon &&
+                            s.ahead.use_count() < options_.max_upcoming_uses;
+         ++i) {
+      const std::optional<execution_id> next = history_.predict(s.tail);
+      if (!next) {
+        return;
+      }
+      s.tail.push(*next);
+      s.ahead.predict(*next, needs_->of(*next));
+    }
+  }
+
+  void forget(execution_id retired) {
+    needs_->forget(retired);
+    for (std::size_t i = 0; i != streams_.size(); ++i) {
+      streams_[i].ahead.drop_predictions();
+      streams_[i].tail = history_.context(stream_id{static_cast<std::uint16_t>(i)});
+    }
+  }
+
+  void refresh_outdated() {
+    if (outdated_.empty()) {
+      return;
+    }
+    std::sort(outdated_.begin(), outdated_.end());
+    for (per_stream& s : streams_) {
+      for (std::size_t i = 0; i != s.ahead.size(); ++i) {
+        if (std::binary_search(outdated_.begin(), outdated_.end(), s.ahead[i].id)) {
+          s.ahead.replace_needs(i, needs_->of(s.ahead[i].id));
+          s.settled = std::min(s.settled, i);
+        }
+      }
+    }
+    outdated_.clear();
+  }
+
+  // Something may be missing again.
+  void look_again(block_range range) {
+    for (per_stream& s : streams_) {
+      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+        s.settled = std::min<std::size_t>(s.settled, s.ahead.next_use(block_id{b}).value_or(never));
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint64_t idle_for(const per_stream& s) const {
+    return s.ahead.issued() != 0 ? 0 : launches_ - s.last_issue;
+  }
+
+  // Launches until the block is used; of all streams the one that is nearest.
+  [[nodiscard]] std::uint64_t next_use(block_id b) const {
+    std::uint64_t nearest = never;
+    for (const per_stream& s : streams_) {
+      if (const std::optional<std::uint32_t> ahead = s.ahead.next_use(b)) {
+        nearest = std::min(nearest, *ahead + idle_for(s));
+      }
+    }
+    return nearest;
+  }
+
+  // --- facts about contents ---
+
+  // Blocks that the launch overwrites as a whole and does not touch in any other way.
+  [[nodiscard]] static std::vector<block_range> overwritten_by(const launch_record& record) {
+    std::vector<block_range> whole;
+    for (const block_access& a : record.accesses) {
+      if (a.mode == access::overwrite) {
+        whole.push_back(a.range);
+      }
+    }
+    for (const block_access& a : record.accesses) {
+      if (a.mode != access::overwrite) {
+        subtract(whole, a.range);
+      }
+    }
+    return whole;
+  }
+  static void subtract(std::vector<block_range>& from, block_range what) {
+    for (std::size_t i = from.size(); i-- != 0;) {
+      const block_range r = from[i];
+      if (!r.overlaps(what)) {
+        continue;
+      }
+      from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
+      if (r.begin_value() < what.begin_value()) {
+        from.push_back({r.first, what.begin_value() - r.begin_value()});
+      }
+      if (what.end_value() < r.end_value()) {
+        from.push_back({block_id{what.end_value()}, r.end_value() - what.end_value()});
+      }
+    }
+  }
+
+  // An issued launch that has not begun will overwrite the block as a whole, and no launch in flight uses it before.
+  [[nodiscard]] bool overwritten_next(const block_map& map, block_id b) const {
+    if (!options_.discard_overwritten || in_flight_incomplete_ != 0 || map[b].users > 1) {
+      return false;
+    }
+    std::size_t overwriters = 0;
+    for (const per_stream& s : streams_) {
+      const std::optional<std::uint32_t> next = s.ahead.next_use(b);
+      if (!next || *next >= s.ahead.issued()) {
+        continue;
+      }
+      const std::vector<block_range>& whole = s.ahead[*next].overwritten;
+      if (*next == 0 || std::none_of(whole.begin(), whole.end(), [&](block_range r) { return r.contains(b); })) {
+        return false;
+      }
+      ++overwriters;
+    }
+    return overwriters == 1;
+  }
+
+  [[nodiscard]] bool held_by_host(block_id b) const {
+    return std::any_of(held_by_host_.begin(), held_by_host_.end(), [&](block_range r) { return r.contains(b); });
+  }
+
+  // --- planning ---
+
+  // Launches of the stream for which blocks are fetched.
+  [[nodiscard]] static std::size_t reach(const per_stream& s) {
+    std::size_t reach = s.trust.trusted() ? s.ahead.size() : s.ahead.issued();
+    if (s.lookahead) {
+      reach = std::min<std::size_t>(reach, std::size_t{*s.lookahead} + 1);
+    }
+    return reach;
+  }
+
+  // The blocks that are missing, those that are needed first in front, as many as one plan may ask for.
+  void collect_missing(const block_map& map) {
+    if (++plan_number_ == 0) {
+      std::fill(planned_.begin(), planned_.end(), 0);
+      plan_number_ = 1;
+    }
+    planned_.resize(map.size());
+    cursors_.clear();
+    for (const per_stream& s : streams_) {
+      cursors_.push_back(s.settled);
+    }
+    for (;;) {
+      std::size_t nearest = streams_.size();
+      std::uint64_t distance = never;
+      for (std::size_t i = 0; i != streams_.size(); ++i) {
+        const std::uint64_t d = cursors_[i] + idle_for(streams_[i]);
+        if (cursors_[i] < reach(streams_[i]) && d < distance) {
+          nearest = i;
+          distance = d;
+        }
+      }
+      if (nearest == streams_.size()) {
+        return;
+      }
+      per_stream& s = streams_[nearest];
+      const std::size_t at = cursors_[nearest]++;
+      const bool all_there = collect_missing_of(map, s.ahead[at], distance);
+      if (missing_.size() == detail::blocks_per_plan) {
+        return;
+      }
+      s.settled += all_there && s.settled == at ? 1 : 0;
+    }
+  }
+  bool collect_missing_of(const block_map& map, const upcoming_launch& l, std::uint64_t distance) {
+    bool all_there = true;
+    for (const block_range r : *l.needs) {
+      for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
+        if (map.present(block_id{b}) || detail::is_dead(map[block_id{b}])) {
+          continue;
+        }
+        all_there = false;
+        if (planned_[b] == plan_number_ || (!l.issued() && held_by_host(block_id{b}))) {
+          continue;
+        }
+        planned_[b] = plan_number_;
+        missing_.push_back({block_id{b}, l.id, distance, l.issued()});
+        if (missing_.size() == detail::blocks_per_plan) {
+          return false;
+        }
+      }
+    }
+    return all_there;
+  }
+
+  // Plans what has to leave for the missing blocks, and for the budget. Returns how many of them have room then.
+  std::size_t make_room(const block_map& map, plan& out) {
+    const std::int64_t room = detail::room_to_come(map);
+    const std::size_t excess = room < 0 ? static_cast<std::size_t>(-room) : 0;
+    const std::size_t free = room > 0 ? std::min(static_cast<std::size_t>(room), missing_.size()) : 0;
+    collect_victims(map, excess + missing_.size() - free, excess != 0);
+
+    std::size_t taken = std::min(excess, victims_.size());
+    for (std::size_t i = 0; i != taken; ++i) {
+      victims_[i].forced = true;
+    }
+    std::size_t placed = free;
+    while (excess <= taken && placed < missing_.size() && taken < victims_.size() &&
+           may_replace(victims_[taken], missing_[placed])) {
+      ++placed;
+      ++taken;
+    }
+    victims_.resize(taken);
+    write_evictions(map, out);
+    return placed;
+  }
+  [[nodiscard]] static bool may_replace(const victim& v, const missing_block& m) {
+    return v.kind == victim_kind::dead || v.distance > m.distance;
+  }
+
+  // The `count` blocks that should leave first, in that order.
+  void collect_victims(const block_map& map, std::size_t count, bool over_budget) {
+    victims_.clear();
+    std::uint32_t rank = 0;
+    map.for_each_least_recently_migrated([&](block_id b) {
+      const block_state& s = map[b];
+      victim v{.block = b, .age_rank = rank++, .distance = next_use(b)};
+      v.clean = s.copies.at(location::host()) && !s.dirty;
+      const bool dead = options_.invalidate && detail::is_dead(s);
+      if (s.moving != motion::none || (dead && s.users != 0) || (!dead && v.distance == 0)) {
+        return true;  // on its way already, soon to be had for nothing, or in use
+      }
+      v.kind = dead                       ? victim_kind::dead
+               : overwritten_next(map, b) ? victim_kind::overwritten
+                                          : victim_kind::ordinary;
+      if (options_.pre_evict || over_budget || dead) {
+        victims_.push_back(v);
+      }
+      return true;
+    });
+    const auto leaves_first = [](const victim& a, const victim& b) {
+      if (a.kind != b.kind) {
+        return a.kind < b.kind;
+      }
+      if (a.distance != b.distance) {
+        return a.distance > b.distance;
+      }
+      return a.clean != b.clean ? a.clean : a.age_rank < b.age_rank;
+    };
+    const std::size_t kept = std::min(count, victims_.size());
+    std::partial_sort(victims_.begin(), victims_.begin() + static_cast<std::ptrdiff_t>(kept), victims_.end(),
+                      leaves_first);
+    victims_.resize(kept);
+  }
+
+  void write_evictions(const block_map& map, plan& out) {
+    // Those that are equal but for their age, in the order of addresses, so that they make ranges.
+    std::sort(victims_.begin(), victims_.end(), [](const victim& a, const victim& b) {
+      if (a.forced != b.forced) {
+        return a.forced;
+      }
+      if (a.kind != b.kind) {
+        return a.kind < b.kind;
+      }
+      return a.distance != b.distance ? a.distance > b.distance : a.block < b.block;
+    });
+    for (const victim& v : victims_) {
+      command c{.what = action::evict, .why = reason::make_room, .to = location::host()};
+      if (v.kind != victim_kind::ordinary) {
+        c.what = action::discard;
+        c.why = reason::dead;
+      } else {
+        c.what = v.clean && map[v.block].users == 0 ? action::drop : action::evict;
+        c.why = v.forced ? reason::over_budget : reason::make_room;
+      }
+      detail::append(out, c, v.block);
+    }
+  }
+
+  void write_prefetches(const block_map& map, plan& out, std::size_t count) {
+    for (std::size_t i = 0; i != count; ++i) {
+      if (!map[missing_[i].block].copies.empty() && overwritten_next(map, missing_[i].block)) {
+        detail::append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, missing_[i].block);
+      }
+    }
+    std::size_t from = out.commands.size();
+    for (std::size_t i = 0; i != count; ++i) {
+      const missing_block& m = missing_[i];
+      const bool at_once = count <= map.room();
+      if (i == map.room()) {
+        from = out.commands.size();  // what has room now does not wait for the rest
+      }
+      detail::append(out,
+                     {.what = action::prefetch,
+                      .why = m.issued ? reason::issued : reason::predicted,
+                      .to = map.device(),
+                      .serves = m.serves},
+                     m.block, from, at_once ? detail::blocks_per_plan : detail::blocks_per_command);
+    }
+  }
+
+  policy_options options_;
+  history history_;
+  std::unique_ptr<launch_needs> needs_;
+  advisor advisor_{};
+  std::vector<per_stream> streams_{};
+  std::vector<execution_id> outdated_{};      // their needs are known better than `ahead` says
+  std::vector<block_range> held_by_host_{};   // since the last launch
+  std::size_t in_flight_incomplete_ = 0;
+  std::uint64_t launches_ = 0;
+
+  // Of the plan being made; kept for their memory.
+  std::vector<missing_block> missing_{};
+  std::vector<victim> victims_{};
+  std::vector<std::size_t> cursors_{};
+  std::vector<std::uint32_t> planned_{};  // by block: the plan that asked for it last
+  std::uint32_t plan_number_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,282 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include <deepum/core/block_table.hpp>
+#include <deepum/core/execution_table.hpp>
+#include <deepum/policy/history.hpp>
+#include <deepum/policy/pair_tables.hpp>
+#include <deepum/policy/plan_writing.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/policy/policy_options.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// DeepUM as published (sections 4 and 5): learns from page faults alone, and ignores what launches declare.
+///
+/// Chaining: a fault starts a chain at its block in the table of the executing launch, and the walk takes all
+/// successors. The chain leaves a launch at its end block, or when no unvisited successor remains, and goes on at the
+/// start block of the predicted next launch (one that has never faulted has none, and is passed by). It pauses N
+/// launches ahead of the executing one and resumes when that one finishes. It ends at the next fault, which starts
+/// another, or where no next launch is predicted. A fault that no launch can be held responsible for trains nothing and
+/// starts nothing.
+///
+/// Pre-eviction: what the chain has visited for the executing and the next N launches, and what the executing ones
+/// faulted on, is expected. The rest makes room, least recently migrated first; contents that are dead are discarded
+/// instead. When all that is resident is expected, prefetching waits.
+class deepum_policy final : public policy {
+ public:
+  static constexpr std::uint32_t published_lookahead = 32;
+
+  explicit deepum_policy(const policy_options& options = {})
+      : options_(options),
+        history_(recognition::exact, execution_table::match::published),
+        tables_(options.block_table) {}
+
+  [[nodiscard]] std::string_view name() const override { return "deepum"; }
+
+  void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
+    at(stream).lookahead = lookahead.value_or(default_lookahead());
+  }
+
+  void on_launch(const launch_record& record, const block_map&) override {
+    ++launches_;
+    const observation seen = history_.observe(record.stream, record.signature);
+    at(record.stream).in_flight.push_back({record.id, seen.id, seen.context});
+  }
+
+  void on_finish(launch_id launch, stream_id stream, const block_map&) override {
+    per_stream& s = at(stream);
+    while (!s.in_flight.empty() && s.in_flight.front().launch <= launch) {
+      tables_.finish(s.in_flight.front().launch);
+      s.in_flight.pop_front();
+      ++s.finished;
+    }
+  }
+
+  void on_fault(const fault_record& fault, const block_map&) override {
+    if (!fault.launch.valid()) {
+      return;
+    }
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      per_stream& s = streams_[i];
+      for (std::size_t ahead = 0; ahead < s.in_flight.size(); ++ahead) {
+        const flight& f = s.in_flight[ahead];
+        if (f.launch == fault.launch) {
+          tables_.fault(f.launch, f.id, fault.block);
+          expect(fault.block, i, s.finished + ahead);
+          begin_chain(fault.block, i, s.finished + ahead, f);
+          return;
+        }
+      }
+    }
+  }
+
+  void plan_next(const block_map& map, plan& out) override {
+    out.supersedes = true;
+    std::int64_t wanted = 0;
+    if (options_.prefetch) {
+      extend_chain();
+      wanted = static_cast<std::int64_t>(collect_missing(map));
+    }
+    if (wanted <= map.room() && map.occupied() <= map.budget()) {
+      write_prefetches(map, out, wanted);
+      return;
+    }
+    const std::int64_t room = detail::room_to_come(map);
+    const std::int64_t made = write_evictions(map, out, wanted - room, -room);
+    write_prefetches(map, out, std::clamp<std::int64_t>(room + made, 0, wanted));
+  }
+
+  [[nodiscard]] policy_statistics statistics() const override {
+    return {.launches = launches_,
+            .predicted = history_.count(outcome::predicted),
+            .mispredicted = history_.count(outcome::mispredicted),
+            .unpredicted = history_.count(outcome::unpredicted),
+            .table_bytes = (history_.memory() + tables_.memory()).count,
+            .execution_ids = history_.execution_ids()};
+  }
+
+ private:
+  struct flight {
+    launch_id launch{};
+    execution_id id{};
+    execution_context context{};
+  };
+  // Launches of a stream are counted as they execute: the executing one has the ordinal `finished`.
+  struct per_stream {
+    std::uint32_t lookahead = published_lookahead;
+    std::uint64_t finished = 0;
+    std::deque<flight> in_flight{};
+  };
+  struct chained_block {
+    block_id block{};
+    execution_id serves{};
+    std::uint64_t ordinal = 0;
+  };
+  struct chain {
+    bool active = false;
+    std::size_t stream = 0;
+    std::uint64_t ordinal = 0;
+    execution_context context{};
+  };
+  struct expectation {
+    std::uint64_t ordinal = 0;
+    std::size_t stream = no_stream;
+  };
+  static constexpr std::size_t no_stream = static_cast<std::size_t>(-1);
+
+  [[nodiscard]] std::uint32_t default_lookahead() const { return options_.lookahead.value_or(published_lookahead); }
+
+  per_stream& at(stream_id stream) {
+    while (stream.value >= streams_.size()) {
+      streams_.push_back({.lookahead = default_lookahead()});
+    }
+    return streams_[stream.value];
+  }
+
+  void begin_chain(block_id from, std::size_t stream, std::uint64_t ordinal, const flight& executing) {
+    chain_ = {true, stream, ordinal, executing.context};
+    queue_.clear();
+    if (const block_table* table = tables_.find(executing.id)) {
+      walk_.start(*table, from);
+    } else {
+      walk_.stop();
+    }
+  }
+
+  void extend_chain() {
+    while (chain_.active) {
+      if (const std::optional<block_id> b = walk_.next()) {
+        take(*b);
+        continue;
+      }
+      const per_stream& s = streams_[chain_.stream];
+      if (chain_.ordinal >= s.finished + s.lookahead) {
+        return;  // paused
+      }
+      const std::optional<execution_id> next = history_.predict(chain_.context);
+      if (!next) {
+        chain_.active = false;
+        return;
+      }
+      chain_.context.push(*next);
+      ++chain_.ordinal;
+      const block_table* table = tables_.find(*next);
+      if (table != nullptr && table->start()) {
+        walk_.start(*table, *table->start());
+        take(*table->start());
+      }
+    }
+  }
+  void take(block_id b) {
+    expect(b, chain_.stream, chain_.ordinal);
+    queue_.push_back({b, chain_.context.current, chain_.ordinal});
+  }
+
+  void expect(block_id b, std::size_t stream, std::uint64_t ordinal) {
+    if (b.value >= expected_.size()) {
+      expected_.resize(std::size_t{b.value} + 1);
+    }
+    expected_[b.value] = {ordinal, stream};
+  }
+  [[nodiscard]] bool is_expected(block_id b) const {
+    if (b.value >= expected_.size() || expected_[b.value].stream == no_stream) {
+      return false;
+    }
+    const expectation& e = expected_[b.value];
+    return e.ordinal >= streams_[e.stream].finished;
+  }
+
+  [[nodiscard]] bool served(const block_map& map, const chained_block& c) const {
+    return map.present(c.block) || detail::is_dead(map[c.block]) || c.ordinal < streams_[chain_.stream].finished;
+  }
+  // The first blocks of the chain that have to be brought in.
+  std::size_t collect_missing(const block_map& map) {
+    while (!queue_.empty() && served(map, queue_.front())) {
+      queue_.pop_front();
+    }
+    missing_.clear();
+    for (const chained_block& c : queue_) {
+      if (missing_.size() == detail::blocks_per_plan) {
+        break;
+      }
+      if (!served(map, c) && std::none_of(missing_.begin(), missing_.end(),
+                                          [&](const chained_block& m) { return m.block == c.block; })) {
+        missing_.push_back(c);
+      }
+    }
+    return missing_.size();
+  }
+
+  // `needed` blocks are to go; the first `excess` of them whatever is expected of them.
+  std::int64_t write_evictions(const block_map& map, plan& out, std::int64_t needed, std::int64_t excess) {
+    std::int64_t made = 0;
+    const auto give_up = [&](block_id b) {
+      const block_state& s = map[b];
+      const bool dead = options_.invalidate && detail::is_dead(s);
+      if (s.moving != motion::none || (dead && s.users != 0)) {
+        return;  // on its way already, or soon to be had for nothing
+      }
+      const reason why = dead ? reason::dead : made < excess ? reason::over_budget : reason::make_room;
+      detail::append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, b);
+      ++made;
+    };
+    const auto sweep = [&](std::int64_t target, bool take_expected) {
+      map.for_each_least_recently_migrated([&](block_id b) {
+        if (made >= target) {
+          return false;
+        }
+        const bool expected = is_expected(b) && !detail::is_dead(map[b]);
+        if (expected == take_expected) {
+          give_up(b);
+        }
+        return true;
+      });
+    };
+    if (options_.pre_evict) {
+      sweep(needed, false);
+      sweep(excess, true);
+    } else {  // as the driver does it
+      map.for_each_least_recently_migrated([&](block_id b) {
+        if (made < needed) {
+          give_up(b);
+        }
+        return made < needed;
+      });
+    }
+    return made;
+  }
+
+  void write_prefetches(const block_map& map, plan& out, std::int64_t count) {
+    std::size_t from = out.commands.size();
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      if (i == map.room()) {
+        from = out.commands.size();  // what has room now does not wait for the rest
+      }
+      detail::append(
+          out, {.what = action::prefetch, .why = reason::predicted, .to = map.device(), .serves = missing_[i].serves},
+          missing_[i].block, from);
+    }
+  }
+
+  policy_options options_;
+  history history_;
+  pair_tables tables_;
+  std::vector<per_stream> streams_{};
+  chain chain_{};
+  block_walk walk_{};                    // of the chain, in its launch
+  std::deque<chained_block> queue_{};    // visited, not known to be served
+  std::vector<chained_block> missing_{}; // of those, what this plan may ask for
+  std::vector<expectation> expected_{};  // by block
+  std::uint64_t launches_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/execution_id_table.hpp>
+#include <deepum/core/execution_table.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Whether the launch before had predicted a launch.
+enum class outcome : std::uint8_t { predicted, mispredicted, unpredicted };
+
+/// What the history makes of one launch.
+struct observation {
+  execution_id id{};
+  bool is_new = false;
+  execution_id retired{};       ///< forget this ID in all tables first; none: nothing to forget
+  outcome was = outcome::unpredicted;
+  execution_context context{};  ///< the launch and the three before it
+};
+
+/// Which launches follow which: the execution ID table and the execution correlation table, which all streams share,
+/// and the last four launches of each stream.
+///
+/// Not synchronised.
+class history {
+ public:
+  /// @param how          When two launches are the same one.
+  /// @param match        Which records of the execution table predict.
+  /// @param max_ids      Execution IDs kept. 0: unbounded.
+  /// @param max_records  Records kept. 0: unbounded.
+  history(recognition how, execution_table::match match, std::uint32_t max_ids = 0, std::size_t max_records = 0)
+      : ids_(how, max_ids), successions_(match, max_records) {}
+
+  /// A launch was issued: identifies it, and records that it follows the one before it on its stream.
+  /// Cost: a few hash look-ups.
+  observation observe(stream_id stream, const launch_signature& signature) {
+    if (stream.value >= contexts_.size()) {
+      contexts_.resize(std::size_t{stream.value} + 1);
+    }
+    execution_context& context = contexts_[stream.value];
+    const std::optional<execution_id> expected = predict(context);
+    const identified found = ids_.identify(signature, expected.value_or(execution_id{}));
+    observation seen{.id = found.id, .is_new = found.is_new, .retired = found.retired};
+    if (expected) {
+      seen.was = *expected == found.id && !found.is_new ? outcome::predicted : outcome::mispredicted;
+    }
+    if (found.retired.valid()) {
+      forget(found.retired);
+    }
+    if (context.current.valid()) {
+      successions_.record(context, found.id);
+    }
+    context.push(found.id);
+    seen.context = context;
+    ++counts_[static_cast<std::size_t>(seen.was)];
+    return seen;
+  }
+
+  /// The launch that will follow. A sequence is predicted by pushing each prediction on a copy of the context.
+  [[nodiscard]] std::optional<execution_id> predict(const execution_context& context) const {
+    return context.current.valid() ? successions_.predict(context) : std::nullopt;
+  }
+
+  /// The last four launches of a stream.
+  [[nodiscard]] execution_context context(stream_id stream) const {
+    return stream.value < contexts_.size() ? contexts_[stream.value] : execution_context{};
+  }
+
+  /// Launches that came out in this way.
+  [[nodiscard]] std::uint64_t count(outcome o) const { return counts_[static_cast<std::size_t>(o)]; }
+  [[nodiscard]] std::uint32_t execution_ids() const { return ids_.size(); }
+  [[nodiscard]] bytes memory() const {
+    return ids_.memory() + successions_.memory() + bytes{contexts_.capacity() * sizeof(execution_context)};
+  }
+
+ private:
+  // The number will mean another launch, so no stream may seem to have had it before.
+  void forget(execution_id retired) {
+    successions_.forget(retired);
+    const auto clear = [&](execution_id& id) {
+      if (id == retired) {
+        id = {};
+      }
+    };
+    for (execution_context& context : contexts_) {
+      for (execution_id& id : context.preceding) {
+        clear(id);
+      }
+      clear(context.current);
+    }
+  }
+
+  execution_id_table ids_;
+  execution_table successions_;
+  std::vector<execution_context> contexts_{};  // by stream
+  std::uint64_t counts_[3] = {};
+};
+
+/// Decides whether a stream's predictions are worth acting on.
+///
+/// They are not from the moment when half of the last 32 were wrong, until 16 in a row have been right.
+class prediction_trust {
+ public:
+  static constexpr int window = 32;
+  static constexpr int too_many_wrong = 16;
+  static constexpr int right_again = 16;
+
+  void record(outcome o) {
+    if (o == outcome::unpredicted) {
+      return;
+    }
+    const bool wrong = o == outcome::mispredicted;
+    recent_wrong_ = recent_wrong_ << 1U | (wrong ? 1U : 0U);
+    right_in_a_row_ = wrong ? 0 : right_in_a_row_ + 1;
+    if (trusted_ && std::popcount(recent_wrong_) >= too_many_wrong) {
+      trusted_ = false;
+      ++times_lost_;
+    } else if (!trusted_ && right_in_a_row_ >= right_again) {
+      trusted_ = true;
+      recent_wrong_ = 0;
+    }
+  }
+
+  [[nodiscard]] bool trusted() const { return trusted_; }
+  /// How often trust was lost.
+  [[nodiscard]] std::uint64_t times_lost() const { return times_lost_; }
+
+ private:
+  std::uint32_t recent_wrong_ = 0;  // bit i: the prediction i launches ago was wrong
+  std::uint64_t right_in_a_row_ = 0;
+  std::uint64_t times_lost_ = 0;
+  bool trusted_ = true;
+};
+static_assert(prediction_trust::window == 32, "one bit each of a 32-bit word");
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <deepum/error.hpp>
+#include <deepum/policy/auto.hpp>
+#include <deepum/policy/deepum.hpp>
+#include <deepum/policy/ideal.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/policy/policy_options.hpp>
+#include <deepum/policy/um.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// The policies that `make_policy` knows. `off` is another name for `um`.
+[[nodiscard]] inline constexpr std::array<std::string_view, 4> policy_names() { return {"ideal", "um", "deepum", "auto"}; }
+
+/// A policy by its name, as `DEEPUM_POLICY` and `--policy` give it.
+/// @errors  `status::invalid_argument` for a name that is none of `policy_names()` and not `off`.
+[[nodiscard]] inline std::unique_ptr<policy> make_policy(std::string_view name, const policy_options& options = {}) {
+  if (name == "um" || name == "off") {
+    return std::make_unique<um_policy>();
+  }
+  if (name == "ideal") {
+    return std::make_unique<ideal_policy>();
+  }
+  if (name == "deepum") {
+    return std::make_unique<deepum_policy>(options);
+  }
+  if (name == "auto") {
+    return std::make_unique<auto_policy>(options);
+  }
+  std::string message = "there is no policy '" + std::string(name) + "'; there are";
+  for (const std::string_view known : policy_names()) {
+    message += " " + std::string(known) + ",";
+  }
+  throw error(status::invalid_argument, message + " and off, which is um");
+}
+
+}  // namespace v0
+}  // namespace deepum

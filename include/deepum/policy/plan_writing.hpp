@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/policy/plan.hpp>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// Blocks for which one plan asks for room at most. The engine asks again whenever something happens, and each plan
+/// starts from the state at that moment: what was planned and not issued is forgotten (`plan::supersedes`).
+inline constexpr std::uint32_t blocks_per_plan = 128;
+
+/// Blocks in one command that waits for room: 64 MiB, from where on larger copies are hardly faster (DESIGN.md).
+inline constexpr std::uint32_t blocks_per_command = 32;
+
+/// Appends a block to a plan, growing the last command where that is of the same kind and the block follows directly.
+/// @param from   Commands before this place are not grown.
+/// @param limit  Blocks in a command at most.
+inline void append(plan& out, const command& kind, block_id b, std::size_t from = 0,
+                   std::uint32_t limit = blocks_per_command) {
+  if (out.commands.size() > from) {
+    command& last = out.commands.back();
+    command same = kind;
+    same.range = last.range;
+    if (last == same && last.range.end_value() == b.value && last.range.count < limit) {
+      ++last.range.count;
+      return;
+    }
+  }
+  out.commands.push_back(kind);
+  out.commands.back().range = {b, 1};
+}
+
+/// Blocks that can still arrive once those that are leaving are gone; negative: the arena holds more than its budget.
+[[nodiscard]] inline std::int64_t room_to_come(const block_map& map) {
+  std::int64_t room = static_cast<std::int64_t>(map.budget()) - static_cast<std::int64_t>(map.occupied());
+  map.for_each_least_recently_migrated([&](block_id b) {
+    room += map[b].moving == motion::leaving ? 1 : 0;
+    return true;
+  });
+  return room;
+}
+
+[[nodiscard]] inline bool is_dead(const block_state& s) { return s.life != liveness::live; }
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

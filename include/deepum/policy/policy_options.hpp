@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include <deepum/core/block_table.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// How `auto` knows which blocks a launch will need.
+enum class prediction : std::uint8_t {
+  automatic,   ///< the measured winner, which is `footprints`
+  footprints,  ///< what it declared and what faulted, exactly
+  pairs,       ///< the published UM block correlation tables, learned from faults alone
+};
+
+/// What the maker of a policy may choose. A policy ignores what does not concern it.
+struct policy_options {
+  std::optional<std::uint32_t> lookahead{};          ///< degree N in launches; nothing: the policy's own
+  block_table_shape block_table{};                   ///< `deepum`, and `auto` with `prediction::pairs`
+  bool prefetch = true;                              ///< false: for ablations
+  bool pre_evict = true;                             ///< false: `deepum` takes room as the driver does, `auto` takes none
+  bool invalidate = true;                            ///< false: dead contents are moved like live ones
+  prediction predict = prediction::automatic;        ///< `auto`
+  bool advise = false;                               ///< advice from the tables; a read-mostly copy cannot be freed yet
+  bool discard_overwritten = false;                  ///< `auto`: see `auto_policy`; needs an engine that can order it
+  std::uint32_t max_execution_ids = 65536;           ///< `auto`: execution IDs kept; 0: unbounded
+  std::size_t max_execution_records = 131072;        ///< `auto`: records of the execution table; 0: unbounded
+  std::uint32_t horizon = 4096;                      ///< `auto`: launches whose next uses are known, for evictions
+  std::uint32_t max_upcoming_uses = 262144;          ///< `auto`: uses of blocks by those launches, each 16 bytes
+};
+
+}  // namespace v0
+}  // namespace deepum

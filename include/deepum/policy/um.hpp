@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include <deepum/policy/plan_writing.hpp>
+#include <deepum/policy/policy.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Demand paging, as the driver does it. The only thing left to do is to keep an arena inside a budget that is smaller
+/// than the device's memory: what was migrated least recently leaves, which is what the driver does when it is full.
+class um_policy final : public policy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "um"; }
+
+  void on_launch(const launch_record&, const block_map&) override { ++launches_; }
+
+  void plan_next(const block_map& map, plan& out) override {
+    out.supersedes = true;
+    if (map.occupied() <= map.budget()) {
+      return;
+    }
+    std::int64_t excess = -detail::room_to_come(map);
+    map.for_each_least_recently_migrated([&](block_id b) {
+      if (excess <= 0) {
+        return false;
+      }
+      if (map[b].moving == motion::none) {
+        detail::append(out, {.what = action::evict, .why = reason::over_budget, .to = location::host()}, b);
+        --excess;
+      }
+      return true;
+    });
+  }
+
+  [[nodiscard]] policy_statistics statistics() const override {
+    return {.launches = launches_, .unpredicted = launches_};
+  }
+
+ private:
+  std::uint64_t launches_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum

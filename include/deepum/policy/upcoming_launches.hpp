@@ -1,0 +1,177 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/policy/launch_needs.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// A launch that has not finished, or has not even been issued.
+struct upcoming_launch {
+  execution_id id{};
+  launch_id launch{};                        ///< none: it is only predicted
+  need_list needs{};                         ///< never null
+  std::vector<block_range> overwritten{};    ///< a fact: blocks that this very launch declared to overwrite as a whole
+  bool complete = true;                      ///< it declared all that it may touch
+
+  [[nodiscard]] bool issued() const { return launch.valid(); }
+};
+
+/// What one stream will execute: the launches that are issued and not finished, then those that are predicted; and for
+/// each block which of them will use it next.
+///
+/// A launch is named by its distance: 0 is the executing one, or the next one where none is executing. Everything is
+/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes. Not
+/// synchronised.
+class upcoming_launches {
+ public:
+  /// Number of launches, issued and predicted.
+  [[nodiscard]] std::size_t size() const { return launches_.size(); }
+  /// Number of those that are issued.
+  [[nodiscard]] std::size_t issued() const { return issued_; }
+  [[nodiscard]] const upcoming_launch& operator[](std::size_t distance) const { return launches_[distance]; }
+
+  /// A launch was issued. @returns  Whether it was the one predicted; if not, all predictions are gone.
+  /// Cost: linear in its blocks where its needs differ from the prediction, or in those of the predictions it removes.
+  bool issue(upcoming_launch launch) {
+    const bool as_predicted = issued_ < launches_.size() && launches_[issued_].id == launch.id;
+    if (!as_predicted) {
+      drop_predictions();
+      launches_.emplace_back();
+      launches_.back().needs = nothing_;
+    }
+    replace_needs(issued_, launch.needs);
+    launches_[issued_] = std::move(launch);
+    ++issued_;
+    return as_predicted;
+  }
+  /// One more launch is predicted after all others.
+  void predict(execution_id id, need_list needs) {
+    launches_.emplace_back();
+    launches_.back().id = id;
+    launches_.back().needs = nothing_;
+    replace_needs(launches_.size() - 1, std::move(needs));
+  }
+  /// Removes what is only predicted.
+  void drop_predictions() {
+    while (launches_.size() > issued_) {
+      replace_needs(launches_.size() - 1, nothing_);
+      launches_.pop_back();
+    }
+  }
+  /// The oldest launch finished, and all uses that it would have made of a block are over.
+  void pop_front() {
+    replace_needs(0, nothing_);
+    launches_.pop_front();
+    ++head_;
+    issued_ -= issued_ != 0 ? 1 : 0;
+  }
+  /// The needs of a launch are known better now. Cost: linear in the blocks of both lists, where they differ.
+  void replace_needs(std::size_t distance, need_list needs) {
+    need_list& now = launches_[distance].needs;
+    if (now == needs) {
+      return;
+    }
+    const position at = head_ + static_cast<position>(distance);
+    for_each_block(*now, [&](block_id b) { remove(b, at); });
+    for_each_block(*needs, [&](block_id b) { insert(b, at); });
+    now = std::move(needs);
+  }
+
+  /// The distance of the launch that uses the block next. Nothing: none of those that are known.
+  [[nodiscard]] std::optional<std::uint32_t> next_use(block_id b) const {
+    if (b.value >= uses_.size() || uses_[b.value].first == none) {
+      return std::nullopt;
+    }
+    return pool_[uses_[b.value].first].at - head_;
+  }
+  /// Uses of all blocks by all launches.
+  [[nodiscard]] std::size_t use_count() const { return use_count_; }
+
+  [[nodiscard]] bytes memory() const {
+    return bytes{pool_.capacity() * sizeof(use) + uses_.capacity() * sizeof(use_list) +
+                 launches_.size() * sizeof(upcoming_launch)};
+  }
+
+ private:
+  using position = std::uint32_t;  // counts on for ever and wraps; only differences are looked at
+  static constexpr std::uint32_t none = 0xffffffffU;
+
+  // The uses of a block are a list in the order of launches.
+  struct use {
+    position at = 0;
+    std::uint32_t before = none;
+    std::uint32_t after = none;  // or the next free one
+  };
+  struct use_list {
+    std::uint32_t first = none;
+    std::uint32_t last = none;
+  };
+
+  template <class Visit>
+  static void for_each_block(const std::vector<block_range>& ranges, Visit&& visit) {
+    for (const block_range r : ranges) {
+      for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
+        visit(block_id{b});
+      }
+    }
+  }
+
+  // Most uses are added at the end, and removed at either end.
+  void insert(block_id b, position at) {
+    if (b.value >= uses_.size()) {
+      uses_.resize(std::size_t{b.value} + 1);
+    }
+    use_list& list = uses_[b.value];
+    std::uint32_t before = list.last;
+    while (before != none && pool_[before].at - head_ > at - head_) {
+      before = pool_[before].before;
+    }
+    const std::uint32_t after = before == none ? list.first : pool_[before].after;
+    std::uint32_t made = free_;
+    if (made == none) {
+      made = static_cast<std::uint32_t>(pool_.size());
+      pool_.emplace_back();
+    } else {
+      free_ = pool_[made].after;
+    }
+    pool_[made] = {at, before, after};
+    (before == none ? list.first : pool_[before].after) = made;
+    (after == none ? list.last : pool_[after].before) = made;
+    ++use_count_;
+  }
+  void remove(block_id b, position at) {
+    use_list& list = uses_[b.value];
+    std::uint32_t u = pool_[list.last].at == at ? list.last : list.first;
+    while (pool_[u].at != at) {
+      u = pool_[u].after;
+    }
+    const use gone = pool_[u];
+    (gone.before == none ? list.first : pool_[gone.before].after) = gone.after;
+    (gone.after == none ? list.last : pool_[gone.after].before) = gone.before;
+    pool_[u].after = free_;
+    free_ = u;
+    --use_count_;
+  }
+
+  need_list nothing_ = std::make_shared<const std::vector<block_range>>();
+  std::deque<upcoming_launch> launches_{};
+  std::size_t issued_ = 0;
+  position head_ = 0;             // of launches_[0]
+  std::vector<use_list> uses_{};  // by block
+  std::vector<use> pool_{};
+  std::uint32_t free_ = none;
+  std::size_t use_count_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum
