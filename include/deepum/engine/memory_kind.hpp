@@ -53,6 +53,7 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
   { m.discard(r, ticket) } -> std::same_as<bool>;     // contents are dead; room is given up
   { m.advise(r, hint, l) } -> std::same_as<bool>;
   { m.poll(events) } -> std::same_as<void>;           // appends what happened since, in order of time
+  { m.notify() } -> std::same_as<void>;               // there is work for the pump: have it run soon. From any thread
 };
 
 }  // namespace v0

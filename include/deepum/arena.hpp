@@ -1,0 +1,470 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <deepum/arena/allocation_table.hpp>
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/engine/engine.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/statistics.hpp>
+#include <deepum/error.hpp>
+#include <deepum/host_view.hpp>
+#include <deepum/operand.hpp>
+#include <deepum/policy/make_policy.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// How an arena is set up.
+struct arena_options {
+  bytes capacity{};                          ///< address range; 0: four times the device's memory, as far as there is memory
+  bytes device_budget{};                     ///< device memory to hold at most; 0: what is free, less the headroom
+  bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
+  std::string policy = "auto";               ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
+  policy_options tuning{};                   ///< for the policy
+  std::function<void(std::string_view)> log = engine_options{}.log;          ///< see `engine_options`
+  std::function<void(const device_event&, launch_id)> observer{};            ///< see `engine_options`
+};
+
+/// Bytes that a program has taken from an arena.
+struct arena_footprint {
+  bytes allocated{};  ///< now
+  bytes peak{};       ///< at most so far
+};
+
+template <class T, memory_kind Memory>
+class array;
+template <class T, memory_kind Memory>
+class allocator;
+
+/// Memory that may be larger than the device: raw pointers, valid on host and device, whose blocks move before they are
+/// needed.
+///
+/// Memory is reclaimed with the arena. Streams, arrays and views end before it.
+///
+/// Threads: every member, any thread. Kernel bodies and the callbacks of the options call none of them.
+///
+///     deepum::arena arena{gpu, {.device_budget = 8_GiB}};
+///     float* x = arena.allocate<float>(n);
+template <memory_kind Memory>
+class arena {
+ public:
+  using memory_type = Memory;
+  using device_type = typename Memory::device_type;
+
+  /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of the
+  ///          memory kind.
+  explicit arena(device_type& gpu, arena_options options = {})
+      : policy_name_(chosen_policy(options)),
+        memory_(gpu, checked_capacity(gpu, options)),
+        engine_(memory_, make_policy(policy_name_, options.tuning),
+                engine_options{.budget = checked_budget(options.device_budget),
+                               .headroom = options.headroom,
+                               .log = std::move(options.log),
+                               .observer = std::move(options.observer)}),
+        table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity()),
+        probe_(memory_) {
+    memory_.attach([this] { engine_.pump(); });
+  }
+  ~arena() {
+    expects(streams_.load() == 0, "an arena is destroyed before its streams");
+    memory_.detach();
+  }
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
+
+  /// @name Allocation
+  /// @{
+
+  /// Memory for `n` elements, which are not constructed.
+  /// @param n   0 gives nullptr.
+  /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that they
+  ///            may still use would do.
+  template <class T>
+  [[nodiscard]] T* allocate(std::size_t n) {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    const bytes size{n > most / sizeof(T) ? most : n * sizeof(T)};  // what is too much to count does not fit either
+    return static_cast<T*>(allocate_bytes(size, bytes{alignof(T)}));
+  }
+  /// @param alignment  A power of two; 256 bytes at least are given, a whole block from 1 MiB on.
+  [[nodiscard]] void* allocate_bytes(bytes size, bytes alignment = range_allocator::granularity) {
+    if (alignment.count == 0 || (alignment.count & (alignment.count - 1)) != 0 || alignment > block_size) {
+      throw error(status::invalid_argument, "an alignment has to be a power of two of at most 2 MiB, not " +
+                                                std::to_string(alignment.count));
+    }
+    if (size.count == 0) {
+      return nullptr;
+    }
+    const std::lock_guard lock(mutex_);
+    std::vector<liveness_change> changes;
+    table_.reclaim(engine_.finished_up_to(), changes);
+    std::optional<std::uintptr_t> address = table_.try_allocate(size, alignment, changes);
+    while (!address) {
+      const std::optional<launch_id> awaited = table_.awaited();
+      if (!awaited) {
+        tell(changes);
+        throw out_of_space(size);
+      }
+      wait_until([&] { return engine_.finished(*awaited); });
+      table_.reclaim(*awaited, changes);
+      address = table_.try_allocate(size, alignment, changes);
+    }
+    tell(changes);
+    return reinterpret_cast<void*>(*address);
+  }
+  /// Gives memory back. Launches that were issued before may still use it: it is reused when they have finished
+  /// (docs/adr/0003).
+  /// @param p   As it was handed out; nullptr is fine.
+  /// @errors    `status::double_free`, `status::foreign_pointer`, `status::invalid_argument` for an interior pointer.
+  void deallocate(const void* p) {
+    if (p == nullptr) {
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    std::vector<liveness_change> changes;
+    const launch_id last = engine_.last_launch();
+    table_.free(address_of(p), last, engine_.finished(last), changes);
+    tell(changes);
+  }
+  /// Memory that is given back with the array.
+  template <class T>
+  [[nodiscard]] array<T, Memory> make_array(std::size_t n) {
+    return array<T, Memory>(*this, n);
+  }
+  /// Names the parts of an allocation that the program carves up itself, so that a pointer into it means its part.
+  /// @param p      As it was handed out.
+  /// @param parts  Their sizes from the beginning on; what is left over is one more.
+  /// @errors       `status::invalid_argument` where they do not fit, `status::foreign_pointer`.
+  void split(const void* p, std::span<const bytes> parts) {
+    const std::lock_guard lock(mutex_);
+    table_.split(address_of(p), parts);
+  }
+  /// @}
+
+  /// @name What the program knows
+  /// Hints: they may be left out, and they may fail. Blocks count that the bytes touch.
+  /// @errors  `status::foreign_pointer`.
+  /// @{
+  void prefetch(const void* p, bytes size, location to) {
+    if (const block_range range = blocks_at(p, size); !range.empty()) {
+      engine_.prefetch(range, to);
+    }
+  }
+  template <class T>
+  void prefetch(std::span<T> elements, location to) {
+    prefetch(elements.data(), bytes{elements.size_bytes()}, to);
+  }
+  void advise(const void* p, bytes size, advice hint, location where = location::device()) {
+    if (const block_range range = blocks_at(p, size); !range.empty()) {
+      engine_.advise(range, hint, where);
+    }
+  }
+  /// @}
+
+  /// @name Contents that are of no value
+  /// Only blocks that are covered as a whole are given up; the bytes of a block that several calls name count together for
+  /// `mark_inactive`, where bytes that are not allocated count too.
+  /// @errors  `status::foreign_pointer`, `status::invalid_argument` where the bytes reach beyond an allocation.
+  /// @{
+
+  /// The contents are of no value now. Waits until that is done. Blocks that a launch in flight may touch are left alone.
+  void discard(const void* p, bytes size) {
+    block_range range{};
+    {
+      const std::lock_guard lock(mutex_);
+      range = size.count == 0 ? block_range{} : whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size);
+    }
+    if (!range.empty()) {
+      engine_.discard(range);
+      wait_until([&] { return engine_.settled(range); });
+    }
+  }
+  /// The contents are of no value once the launches that were issued before have finished, until they are marked active.
+  /// Nothing may use the memory before that.
+  void mark_inactive(const void* p, bytes size) {
+    if (size.count == 0) {
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    std::vector<liveness_change> changes;
+    table_.mark_inactive(address_of(p), size, engine_.last_launch(), changes);
+    tell(changes);
+  }
+  /// The memory is used again; what it holds is undefined. Waits for a discard that is on its way.
+  void mark_active(const void* p, bytes size) {
+    if (size.count == 0) {
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    std::vector<liveness_change> changes;
+    table_.mark_active(address_of(p), size, changes);
+    tell(changes);
+  }
+  /// @}
+
+  /// @name Host access
+  /// See `host_view`.
+  /// @{
+  template <class T>
+  [[nodiscard]] host_view<const T> host_read(const T* p, std::size_t n) {
+    return host_view<const T>(*this, p, n, access::read);
+  }
+  template <class T>
+  [[nodiscard]] host_view<T> host_write(T* p, std::size_t n) {
+    return host_view<T>(*this, p, n, access::update);
+  }
+  /// Every element is written before it is read.
+  template <class T>
+  [[nodiscard]] host_view<T> host_overwrite(T* p, std::size_t n) {
+    return host_view<T>(*this, p, n, access::overwrite);
+  }
+  /// The host touches the bytes now. Blocks until they are where it can.
+  /// @errors  `status::foreign_pointer`.
+  void host_access(const void* p, bytes size, access mode) {
+    if (size.count == 0) {
+      return;
+    }
+    const bytes offset = table_.checked(address_of(p), size);
+    engine_.host_access(blocks_of(offset, size), mode);
+    memory_.host_access(offset, size, mode);
+  }
+  /// @}
+
+  /// @name State
+  /// @{
+  [[nodiscard]] deepum::statistics statistics() { return engine_.snapshot(); }
+  [[nodiscard]] arena_footprint footprint() const {
+    const std::lock_guard lock(mutex_);
+    return {table_.allocated(), table_.peak()};
+  }
+  [[nodiscard]] bytes capacity() const { return memory_.capacity(); }
+  [[nodiscard]] bytes budget() const { return engine_.budget(); }
+  /// @param budget  Device memory to hold at most; 0: what is free, less the headroom.
+  /// @errors        `status::invalid_argument` for less than a block.
+  void set_budget(bytes budget) { engine_.set_budget(checked_budget(budget)); }
+  /// The policy that decides, after DEEPUM_POLICY.
+  [[nodiscard]] const std::string& policy_name() const { return policy_name_; }
+  /// Whether an address lies in the arena. No lock.
+  [[nodiscard]] bool contains(const void* p) const {
+    const std::uintptr_t base = address_of(memory_.base());
+    return address_of(p) >= base && address_of(p) - base < memory_.capacity().count;
+  }
+  /// @}
+
+  /// @name For streams and tools
+  /// @{
+  [[nodiscard]] Memory& memory() { return memory_; }
+  [[nodiscard]] deepum::engine<Memory>& engine() { return engine_; }
+  /// The blocks that operands of one launch name. Those outside the arena are left out.
+  /// @param out  Emptied first. An overwrite counts only for whole blocks that nothing else in the list touches.
+  void declare(std::span<const operand> operands, std::vector<block_access>& out) const {
+    out.clear();
+    bool overwrites = false;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const operand& o : operands) {
+        if (!contains(o.address) || o.size.count == 0) {
+          continue;
+        }
+        const bytes offset{address_of(o.address) - address_of(memory_.base())};
+        byte_span span{offset, std::min(o.size, memory_.capacity() - offset)};
+        if (o.size == operand::whole) {
+          const std::optional<byte_span> found = table_.find(address_of(o.address));
+          if (!found) {
+            continue;
+          }
+          span = *found;
+        }
+        overwrites = overwrites || o.mode == access::overwrite;
+        append(out, span, o.mode);
+      }
+    }
+    if (overwrites) {
+      degrade_overlapped(out);
+    }
+  }
+  void stream_opened() { ++streams_; }
+  void stream_closed() { --streams_; }
+  /// @}
+
+ private:
+  static std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+  static std::string chosen_policy(const arena_options& options) {
+    const char* chosen = std::getenv("DEEPUM_POLICY");
+    if (chosen == nullptr || *chosen == '\0') {
+      return options.policy;
+    }
+    try {
+      (void)make_policy(chosen, options.tuning);
+    } catch (const error& e) {
+      throw error(e.code(), std::string("DEEPUM_POLICY in the environment: ") + e.what());
+    }
+    return chosen;
+  }
+  static bytes checked_budget(bytes budget) {
+    if (budget.count != 0 && budget < block_size) {
+      throw error(status::invalid_argument, "a device budget of " + std::to_string(budget.count) +
+                                                " bytes is less than a block of 2 MiB; 0 means what is free");
+    }
+    return budget;
+  }
+  static bytes checked_capacity(const device_type& gpu, const arena_options& options) {
+    bytes capacity = options.capacity;
+    if (capacity.count == 0) {
+      const bytes device = gpu.properties().memory;
+      const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+      const bytes host{pages * static_cast<std::uint64_t>(std::max(::sysconf(_SC_PAGESIZE), 0L))};
+      capacity = std::min(4 * device, device + host);
+    }
+    constexpr bytes most = block_size * std::numeric_limits<std::uint32_t>::max();
+    if (capacity > most) {
+      throw error(status::invalid_argument, "an arena has at most " + std::to_string(most.count) + " bytes, not " +
+                                                std::to_string(capacity.count));
+    }
+    return block_size * ((capacity + block_size - bytes{1}) / block_size);
+  }
+  error out_of_space(bytes asked) const {
+    return error(status::out_of_arena_space,
+                 "no room for " + std::to_string(asked.count) + " bytes in the arena: the largest gap has " +
+                     std::to_string(table_.largest_gap().count) + ", " + std::to_string(table_.free_space().count) + " of " +
+                     std::to_string(table_.capacity().count) + " bytes are free; make arena_options::capacity larger");
+  }
+
+  [[nodiscard]] block_range blocks_at(const void* p, bytes size) const {
+    return size.count == 0 ? block_range{} : blocks_of(table_.checked(address_of(p), size), size);
+  }
+  /// Tells the engine what became of blocks, and waits for discards of what is used again.
+  void tell(const std::vector<liveness_change>& changes) {
+    for (const liveness_change& c : changes) {
+      if (c.now != liveness::live) {
+        engine_.dead(c.range, c.now, c.last);
+      } else if (!engine_.live(c.range)) {
+        wait_until([&] { return engine_.settled(c.range); });
+      }
+    }
+  }
+  /// Asking a stream that has no work is how a host thread lets time pass on every device.
+  template <class Predicate>
+  void wait_until(Predicate&& holds) {
+    while (engine_.catch_up(), !holds()) {
+      (void)probe_.idle();
+    }
+  }
+
+  static void append(std::vector<block_access>& out, byte_span span, access mode) {
+    const block_range touched = blocks_of(span.offset, span.size);
+    if (touched.empty()) {
+      return;
+    }
+    const block_range whole = whole_blocks_of(span.offset, span.size);
+    if (mode != access::overwrite || whole.empty()) {
+      out.push_back({touched, mode == access::read ? access::read : access::update});
+      return;
+    }
+    if (touched.first < whole.first) {
+      out.push_back({{touched.first, 1}, access::update});
+    }
+    out.push_back({whole, access::overwrite});
+    if (whole.last() < touched.last()) {
+      out.push_back({{touched.last(), 1}, access::update});
+    }
+  }
+  static void degrade_overlapped(std::vector<block_access>& accesses) {
+    for (block_access& a : accesses) {
+      for (const block_access& b : accesses) {
+        if (a.mode == access::overwrite && b.mode != access::overwrite && a.range.overlaps(b.range)) {
+          a.mode = access::update;
+        }
+      }
+    }
+  }
+
+  std::string policy_name_;
+  Memory memory_;
+  deepum::engine<Memory> engine_;
+  mutable std::mutex mutex_;
+  allocation_table table_;  // its base and capacity never change and need no lock
+  typename Memory::stream_type probe_;
+  std::atomic<int> streams_{0};
+};
+
+template <class Device>
+arena(Device&, arena_options = {}) -> arena<typename Device::default_memory>;
+
+/// Memory for elements that is given back when the array ends. Elements are not constructed.
+template <class T, memory_kind Memory>
+class array {
+  static_assert(std::is_trivially_copyable_v<T>, "elements of an array are plain data: nobody constructs or destroys them");
+
+ public:
+  array() = default;
+  array(arena<Memory>& owner, std::size_t n) : owner_(&owner), data_(owner.template allocate<T>(n)), size_(n) {}
+  array(array&& other) noexcept
+      : owner_(other.owner_), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  array& operator=(array&& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~array() {
+    if (data_ != nullptr) {
+      owner_->deallocate(data_);
+    }
+  }
+
+  [[nodiscard]] T* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] bytes size_in_bytes() const { return bytes{size_ * sizeof(T)}; }
+
+ private:
+  arena<Memory>* owner_ = nullptr;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// An allocator for containers of the standard library. Its elements are used by the host directly.
+template <class T, memory_kind Memory>
+class allocator {
+ public:
+  using value_type = T;
+
+  explicit allocator(arena<Memory>& owner) : owner_(&owner) {}
+  template <class U>
+  allocator(const allocator<U, Memory>& other) : owner_(&other.owner()) {}  // NOLINT(google-explicit-constructor)
+
+  [[nodiscard]] T* allocate(std::size_t n) { return owner_->template allocate<T>(n); }
+  void deallocate(T* p, std::size_t /*n*/) noexcept { owner_->deallocate(p); }
+  [[nodiscard]] arena<Memory>& owner() const { return *owner_; }
+
+  template <class U>
+  friend bool operator==(const allocator& a, const allocator<U, Memory>& b) {
+    return &a.owner() == &b.owner();
+  }
+
+ private:
+  arena<Memory>* owner_;
+};
+
+}  // namespace v0
+}  // namespace deepum

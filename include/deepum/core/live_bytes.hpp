@@ -1,0 +1,128 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Which bytes of an arena are allocated, and which of them hold something of value; from it, the liveness of each block.
+///
+/// A block is dead only as a whole: several inactive or freed ranges that together cover it count, one that covers half of
+/// it does not. Not synchronised. Cost of a change: the blocks of the range, and the inactive ranges in it.
+class live_bytes {
+ public:
+  /// @param blocks  Number of blocks in the arena's address range.
+  explicit live_bytes(std::uint32_t blocks) : allocated_(blocks), live_(blocks) {}
+
+  [[nodiscard]] liveness of(block_id b) const {
+    if (live_[b.value] > 0) {
+      return liveness::live;
+    }
+    return allocated_[b.value] > 0 ? liveness::inactive : liveness::unallocated;
+  }
+
+  /// The bytes became an allocation. They were free. @param changed  The blocks that became live are appended.
+  void allocate(bytes offset, bytes size, std::vector<block_range>& changed) {
+    for_each_part(offset.count, offset.count + size.count, [&](block_id b, std::uint32_t n) { allocated_[b.value] += n; });
+    mark_active(offset, size, changed);
+  }
+  /// The bytes of an allocation became free. @param changed  The blocks that became unallocated are appended.
+  void deallocate(bytes offset, bytes size, std::vector<block_range>& changed) {
+    std::vector<block_range> died;
+    mark_inactive(offset, size, died);
+    for_each_part(offset.count, offset.count + size.count, [&](block_id b, std::uint32_t n) {
+      expects(allocated_[b.value] >= n, "bytes are freed that were not allocated");
+      allocated_[b.value] -= n;
+      if (allocated_[b.value] == 0) {
+        append_merged(changed, b);
+      }
+    });
+    // A block whose last live bytes went, and whose other bytes are inactive, is dead too.
+    for (const block_range& r : died) {
+      for (std::uint32_t b = r.begin_value(); b < r.end_value(); ++b) {
+        if (allocated_[b] > 0) {
+          append_merged(changed, block_id{b});
+        }
+      }
+    }
+  }
+  /// Allocated bytes hold nothing of value. @param changed  The blocks that died as a whole by it are appended.
+  void mark_inactive(bytes offset, bytes size, std::vector<block_range>& changed) {
+    const std::uint64_t begin = offset.count;
+    const std::uint64_t end = begin + size.count;
+    auto it = intervals_.upper_bound(begin);
+    if (it != intervals_.begin() && std::prev(it)->second > begin) {
+      --it;
+    }
+    while (it != intervals_.end() && it->first < end) {
+      const auto [from, to] = *it;
+      it = intervals_.erase(it);
+      if (from < begin) {
+        intervals_.emplace(from, begin);
+      }
+      if (to > end) {
+        it = intervals_.emplace(end, to).first;
+      }
+      for_each_part(std::max(from, begin), std::min(to, end), [&](block_id b, std::uint32_t n) {
+        live_[b.value] -= n;
+        if (live_[b.value] == 0) {
+          append_merged(changed, b);
+        }
+      });
+    }
+  }
+  /// Allocated bytes hold something of value (again). @param changed  The blocks that became live are appended.
+  void mark_active(bytes offset, bytes size, std::vector<block_range>& changed) {
+    std::uint64_t begin = offset.count;
+    std::uint64_t end = begin + size.count;
+    auto it = intervals_.upper_bound(begin);
+    if (it != intervals_.begin() && std::prev(it)->second >= begin) {
+      --it;
+    }
+    std::uint64_t at = offset.count;  // up to here everything is live
+    while (it != intervals_.end() && it->first <= end) {
+      revive(at, std::min(it->first, offset.count + size.count), changed);
+      at = std::max(at, it->second);
+      begin = std::min(begin, it->first);
+      end = std::max(end, it->second);
+      it = intervals_.erase(it);
+    }
+    revive(at, offset.count + size.count, changed);
+    intervals_.emplace(begin, end);
+  }
+
+ private:
+  template <class Visit>
+  static void for_each_part(std::uint64_t begin, std::uint64_t end, Visit&& visit) {
+    while (begin < end) {
+      const std::uint64_t block = begin / block_size.count;
+      const std::uint64_t stop = std::min(end, (block + 1) * block_size.count);
+      visit(block_id{static_cast<std::uint32_t>(block)}, static_cast<std::uint32_t>(stop - begin));
+      begin = stop;
+    }
+  }
+  void revive(std::uint64_t begin, std::uint64_t end, std::vector<block_range>& changed) {
+    for_each_part(begin, end, [&](block_id b, std::uint32_t n) {
+      if (live_[b.value] == 0) {
+        append_merged(changed, b);
+      }
+      live_[b.value] += n;
+    });
+  }
+
+  std::vector<std::uint32_t> allocated_;                    // bytes of each block that are allocated
+  std::vector<std::uint32_t> live_;                         // bytes of each block that are allocated and active
+  std::map<std::uint64_t, std::uint64_t> intervals_{};      // live bytes: begin -> end, merged
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <deepum/core/block.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Hands out byte ranges of an address range, without touching memory or a device.
+///
+/// Best fit, lowest address first among equals, so that the same calls give the same addresses. Ranges of `large` bytes
+/// and more begin at a block boundary: what overwrites them as a whole then overwrites whole blocks. Smaller ranges fill
+/// the gaps behind them, share blocks, and never straddle a block boundary. Given-back ranges merge with their neighbours.
+///
+/// Not synchronised. Cost: logarithmic in the number of gaps, plus the gaps that are large enough but badly aligned.
+class range_allocator {
+ public:
+  static constexpr bytes granularity{256};          ///< every range begins and ends at a multiple of it
+  static constexpr bytes large = bytes{1U << 20};  ///< from this size on, a range begins at a block boundary
+
+  /// @param capacity  Length of the address range; a multiple of `granularity`.
+  explicit range_allocator(bytes capacity) : capacity_(capacity), free_(capacity) {
+    expects(capacity.count % granularity.count == 0, "the capacity is a multiple of the granularity");
+    if (capacity.count > 0) {
+      add_gap(0, capacity.count);
+    }
+  }
+
+  /// What a range of `size` bytes really takes.
+  [[nodiscard]] static constexpr bytes rounded(bytes size) { return bytes{align_up(size.count, granularity.count)}; }
+
+  /// @param size       1 byte or more.
+  /// @param alignment  A power of two; at least `granularity` is given.
+  /// @returns          Offset of the range; nothing where no gap is large enough.
+  [[nodiscard]] std::optional<bytes> try_allocate(bytes size, bytes alignment = granularity) {
+    expects(size.count > 0, "a range has at least one byte");
+    expects(alignment.count > 0 && (alignment.count & (alignment.count - 1)) == 0, "an alignment is a power of two");
+    if (size > capacity_) {
+      return std::nullopt;
+    }
+    const std::uint64_t need = rounded(size).count;
+    for (auto gap = by_size_.lower_bound({need, 0}); gap != by_size_.end(); ++gap) {
+      const auto [length, begin] = *gap;
+      const std::uint64_t at = place(begin, need, size, alignment);
+      if (at - begin <= length - need) {
+        take_gap(begin, length);
+        add_gap(begin, at - begin);
+        add_gap(at + need, begin + length - at - need);
+        free_ -= bytes{need};
+        return bytes{at};
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Gives a range back.
+  /// @param offset, size  As they were asked for and handed out.
+  void release(bytes offset, bytes size) {
+    std::uint64_t begin = offset.count;
+    std::uint64_t end = begin + rounded(size).count;
+    expects(end <= capacity_.count, "a range is given back that was not handed out");
+    free_ += bytes{end - begin};
+    const auto next = by_offset_.lower_bound(begin);
+    expects(next == by_offset_.end() || next->first >= end, "a range is given back that is free already");
+    if (next != by_offset_.begin()) {
+      const auto [left, length] = *std::prev(next);
+      expects(left + length <= begin, "a range is given back that is free already");
+      if (left + length == begin) {
+        begin = left;
+      }
+    }
+    if (next != by_offset_.end() && next->first == end) {
+      end += next->second;
+      take_gap(next->first, next->second);
+    }
+    if (begin != offset.count) {
+      take_gap(begin, offset.count - begin);
+    }
+    add_gap(begin, end - begin);
+  }
+
+  [[nodiscard]] bytes capacity() const { return capacity_; }
+  /// Bytes in all gaps together.
+  [[nodiscard]] bytes free() const { return free_; }
+  [[nodiscard]] bytes largest_gap() const { return by_size_.empty() ? bytes{} : bytes{by_size_.rbegin()->first}; }
+
+ private:
+  static constexpr std::uint64_t align_up(std::uint64_t x, std::uint64_t to) { return (x + to - 1) & ~(to - 1); }
+
+  /// Where a range would begin in a gap that begins at `begin`.
+  static std::uint64_t place(std::uint64_t begin, std::uint64_t need, bytes size, bytes alignment) {
+    std::uint64_t unit = std::max(alignment, granularity).count;
+    if (size >= large) {
+      unit = std::max(unit, block_size.count);
+    }
+    const std::uint64_t at = align_up(begin, unit);
+    const bool straddles = size < large && at / block_size.count != (at + need - 1) / block_size.count;
+    return straddles ? align_up(at, std::max(unit, block_size.count)) : at;
+  }
+
+  void add_gap(std::uint64_t begin, std::uint64_t length) {
+    if (length > 0) {
+      by_offset_.emplace(begin, length);
+      by_size_.emplace(length, begin);
+    }
+  }
+  void take_gap(std::uint64_t begin, std::uint64_t length) {
+    by_offset_.erase(begin);
+    by_size_.erase({length, begin});
+  }
+
+  bytes capacity_;
+  bytes free_;
+  std::map<std::uint64_t, std::uint64_t> by_offset_{};               // begin -> length
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_{};      // (length, begin)
+};
+
+}  // namespace v0
+}  // namespace deepum

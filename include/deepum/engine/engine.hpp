@@ -1,0 +1,890 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/launch_tracker.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/statistics.hpp>
+#include <deepum/error.hpp>
+#include <deepum/policy/plan.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// How an engine treats its device.
+struct engine_options {
+  bytes budget{};                          ///< device memory to hold at most; 0: what is free, less the headroom
+  bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
+  std::uint32_t commands_in_flight = 2;    ///< on each link at a time: one moves, the next is ready
+  bytes bytes_in_flight{std::uint64_t{256} << 20};  ///< on each link at a time; bounds what a new plan cannot take back
+  std::uint32_t failures_until_pause = 8;  ///< commands that fail in a row before prefetching pauses
+  std::uint64_t launches_of_pause = 1024;  ///< launches that finish before it is tried again
+  /// Takes messages for people, one line each. Called by the migration thread under the engine's lock.
+  std::function<void(std::string_view)> log = [](std::string_view line) {
+    std::fprintf(stderr, "deepum: %.*s\n", static_cast<int>(line.size()), line.data());
+  };
+  /// Sees every device event with the launch it belongs to (invalid where that is ambiguous). Called like `log`.
+  std::function<void(const device_event&, launch_id)> observer{};
+};
+
+/// Orders all migrations of one arena on one device.
+///
+/// Program threads report launches and facts; they go through one inbox, so that the facts of all threads are in one order
+/// (docs/adr/0001). `pump` takes them and what the device reports, tells the policy, asks it for plans and issues commands:
+///
+/// * faults, finishes and facts first, commands last, so that a plan made for the newest fault replaces what older plans
+///   had not yet issued;
+/// * each direction in the order of the plan, a bounded number of commands at a time; no direction waits for the other,
+///   except that a prefetch waits for room;
+/// * an eviction waits while a launch that is executing declares the block. Evicting what later launches need is safe on
+///   managed memory, and whether it is wise is the policy's to say: where the program runs a whole step ahead of the
+///   device, every block is needed by some launch in flight;
+/// * the law: contents are given up only where facts say that the block is dead as a whole, and behind every launch in
+///   flight that was issued before it died. A whole overwrite by a launch in flight is not enough here: nothing orders a
+///   command on managed memory before a launch that is already in its stream (docs/adr/0003).
+///
+/// Hints may fail: that is counted, logged once and rolled back, and nothing throws.
+///
+/// Threads: every public call may be made by any thread, `pump` included. Lock order: see docs/architecture.md.
+template <memory_kind Memory>
+class engine {
+ public:
+  /// @param memory   Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is destroyed.
+  /// @param chooser  The policy. Called by one thread at a time.
+  engine(Memory& memory, std::unique_ptr<policy> chooser, engine_options options)
+      : memory_(memory),
+        options_(std::move(options)),
+        policy_(std::move(chooser)),
+        map_(static_cast<std::uint32_t>(memory.capacity() / block_size), memory.place(), 0),
+        notes_(map_.size()) {
+    expects(policy_ != nullptr, "an engine has a policy");
+    refresh_budget();
+  }
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+
+  /// @name Launches. Cost: one push under the inbox lock.
+  /// @{
+
+  /// @param lookahead  Degree N of lookahead for this stream; nothing: the policy's own.
+  /// @errors           `status::unsupported` after 65536 streams.
+  stream_id open_stream(std::optional<std::uint32_t> lookahead) {
+    message m{message::kind::open_stream};
+    m.lookahead = lookahead;
+    {
+      std::lock_guard lock(inbox_mutex_);
+      if (next_stream_ > 0xffffU) {
+        throw error(status::unsupported, "an arena numbers at most 65536 streams in its life: keep streams, do not reopen them");
+      }
+      m.record.stream = stream_id{static_cast<std::uint16_t>(next_stream_++)};
+    }
+    const stream_id s = m.record.stream;
+    push(std::move(m));
+    return s;
+  }
+  /// Its launches have finished, as far as the device is concerned.
+  void close_stream(stream_id s) {
+    message m{message::kind::close_stream};
+    m.record.stream = s;
+    push(std::move(m));
+  }
+
+  /// A launch is about to be issued to the device. Called before it is.
+  /// @param record  With everything but its number.
+  /// @returns       Its number.
+  launch_id submit(launch_record record) {
+    message m{message::kind::launch};
+    m.record = std::move(record);
+    return push(std::move(m));
+  }
+
+  /// The launch that was submitted last; invalid where there was none.
+  [[nodiscard]] launch_id last_launch() const { return launch_id{last_launch_.load(std::memory_order_acquire)}; }
+  /// This launch and all before it, on every stream, are known to have finished.
+  [[nodiscard]] launch_id finished_up_to() const { return launch_id{finished_up_to_.load(std::memory_order_acquire)}; }
+  [[nodiscard]] bool finished(launch_id id) const { return id <= finished_up_to(); }
+  /// @}
+
+  /// @name Facts.
+  /// @{
+
+  /// Contents of the blocks matter from now on. Takes the state lock: discards that were not issued are cancelled here.
+  /// @returns  False while a discard of one of the blocks is on its way. The memory must not be used before `settled`.
+  [[nodiscard]] bool live(block_range range) {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    for_each(range, [&](block_id b) { map_.set_liveness(b, liveness::live); });
+    policy_->on_live(range, map_);
+    return !discarding(range);
+  }
+  /// Takes in what happened up to now, so that `finished` knows of it; plans nothing.
+  void catch_up() {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+  }
+  /// No discard of these blocks is on its way.
+  [[nodiscard]] bool settled(block_range range) {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    return !discarding(range);
+  }
+  /// The blocks hold nothing of value any more, as a whole.
+  /// @param how   `unallocated` or `inactive`.
+  /// @param last  The last launch that may still use them.
+  void dead(block_range range, liveness how, launch_id last) {
+    expects(how != liveness::live, "a dead block is not live");
+    message m{message::kind::dead};
+    m.range = range;
+    m.life = how;
+    m.last = last;
+    push(std::move(m));
+  }
+  /// The host is about to read or write the blocks.
+  void host_access(block_range range, access mode) {
+    message m{message::kind::host_access};
+    m.range = range;
+    m.mode = mode;
+    push(std::move(m));
+  }
+  /// @}
+
+  /// @name Requests of the program. They go before what the policy plans, and are not forgotten when it plans anew.
+  /// @{
+
+  /// Move blocks. Room is not made for it: what does not fit when nothing is under way is dropped and counted.
+  void prefetch(block_range range, location to) {
+    message m{message::kind::request};
+    m.request = {.what = to.is_host() ? action::evict : action::prefetch, .why = reason::requested, .to = to, .range = range};
+    push(std::move(m));
+  }
+  void advise(block_range range, advice hint, location where) {
+    message m{message::kind::request};
+    m.request = {.what = action::advise, .why = reason::requested, .hint = hint, .to = where, .range = range};
+    push(std::move(m));
+  }
+  /// Give the contents of blocks up. Blocks that a launch in flight may touch are left alone, and counted as dropped. The
+  /// memory must not be used before `settled`.
+  void discard(block_range range) {
+    message m{message::kind::request};
+    m.request = {.what = action::discard, .why = reason::requested, .range = range};
+    push(std::move(m));
+  }
+  /// @}
+
+  /// Device memory to hold at most. @param budget  0: what is free, less the headroom, refreshed now and then.
+  void set_budget(bytes budget) {
+    {
+      std::lock_guard lock(state_mutex_);
+      options_.budget = budget;
+      refresh_budget();
+      stirred_ = true;
+    }
+    memory_.notify();
+  }
+  [[nodiscard]] bytes budget() const {
+    std::lock_guard lock(state_mutex_);
+    return block_size * map_.budget();
+  }
+
+  /// What has been done so far, up to this moment.
+  [[nodiscard]] statistics snapshot() {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    statistics s = statistics_;
+    s.policy = policy_->statistics();
+    return s;
+  }
+  [[nodiscard]] std::string_view policy_name() const { return policy_->name(); }
+
+  /// Takes what happened, tells the policy, plans, issues. Never waits for the device, never throws.
+  void pump() {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    if (options_.budget.count == 0 && ++pumps_ % pumps_per_refresh == 0) {
+      refresh_budget();
+    }
+    if (!std::exchange(stirred_, false)) {
+      return;
+    }
+    for (unsigned round = 0; round < rounds_per_pump; ++round) {
+      plan_.clear();
+      policy_->plan_next(map_, plan_);
+      const bool nothing = plan_.commands.empty() && !plan_.supersedes;
+      enqueue();
+      issue();
+      if (nothing) {
+        return;
+      }
+    }
+    stirred_ = true;  // a policy with this much to say goes on at the next pump
+  }
+
+ private:
+  struct message {
+    enum class kind : std::uint8_t { open_stream, close_stream, launch, dead, host_access, request };
+    explicit message(kind k) : what(k) {}
+
+    kind what;
+    access mode = access::read;
+    liveness life = liveness::live;
+    std::optional<std::uint32_t> lookahead{};
+    block_range range{};
+    launch_id last{};
+    command request{};
+    launch_record record{};
+  };
+
+  /// What the engine notes of a block beside its state.
+  struct note {
+    std::uint64_t ticket = 0;         // of the command that moves it
+    std::uint64_t dead_after = 0;     // the last launch that may use it, where it is dead
+    std::uint64_t prefetched_at = 0;  // in `clock_`; 0: not by a prefetch, or used since
+    std::uint64_t planned_in = 0;     // the last superseding plan that prefetches it, in `plans_`
+    bool late = false;                // faulted while its prefetch was under way
+  };
+  struct outstanding {
+    std::uint64_t ticket = 0;
+    command what{};
+  };
+  /// The commands of one direction: those that wait, and those that the device has.
+  struct lane {
+    std::deque<command> requested{};
+    std::deque<command> planned{};
+    std::vector<outstanding> issued{};
+    std::uint64_t blocks = 0;  // in `issued`
+
+    [[nodiscard]] std::deque<command>& next() { return requested.empty() ? planned : requested; }
+    [[nodiscard]] bool idle() const { return requested.empty() && planned.empty() && issued.empty(); }
+  };
+
+  static constexpr unsigned rounds_per_pump = 64;      // plans taken from a policy before the lock is given up
+  static constexpr unsigned pumps_per_refresh = 64;    // asking for the free memory is a system call on a real device
+
+  // --- inbox -------------------------------------------------------------------------------------------------------
+
+  /// A launch is numbered here, under the lock, so that numbers are in the order of the inbox.
+  launch_id push(message&& m) {
+    launch_id id{};
+    bool first = false;
+    {
+      std::lock_guard lock(inbox_mutex_);
+      if (m.what == message::kind::launch) {
+        id = launch_id{last_launch_.load(std::memory_order_relaxed) + 1};
+        m.record.id = id;
+        last_launch_.store(id.value, std::memory_order_release);
+      }
+      first = inbox_.empty();
+      inbox_.push_back(std::move(m));
+    }
+    if (first) {
+      memory_.notify();
+    }
+    return id;
+  }
+
+  /// Takes in what the program and the device report. The device is asked first: whatever it reports of a launch, the
+  /// launch itself was in the inbox before.
+  void absorb() {
+    events_.clear();
+    memory_.poll(events_);
+    {
+      std::lock_guard lock(inbox_mutex_);
+      std::swap(inbox_, taken_);
+    }
+    for (message& m : taken_) {
+      take(m);
+    }
+    stirred_ = stirred_ || !taken_.empty() || !events_.empty();
+    taken_.clear();
+    for (const device_event& e : events_) {
+      take(e);
+    }
+    finished_up_to_.store(launches_.finished_up_to().value, std::memory_order_release);
+  }
+
+  void take(message& m) {
+    switch (m.what) {
+      case message::kind::open_stream:
+        launches_.open(m.record.stream);
+        policy_->on_stream(m.record.stream, m.lookahead);
+        break;
+      case message::kind::close_stream:
+        launches_.close(m.record.stream);
+        break;
+      case message::kind::launch:
+        take_launch(std::move(m.record));
+        break;
+      case message::kind::dead:
+        for_each(m.range, [&](block_id b) {
+          map_.set_liveness(b, m.life);
+          notes_[b.value].dead_after = m.last.value;
+        });
+        policy_->on_dead(m.range, map_);
+        break;
+      case message::kind::host_access:
+        if (m.mode != access::read) {
+          for_each(m.range, [&](block_id b) {
+            if (!map_.resident(b)) {  // else it is on its way to the host, and the device will report that
+              map_.write_on_host(b);
+            }
+          });
+        }
+        policy_->on_host_access(m.range, m.mode, map_);
+        break;
+      case message::kind::request:
+        lane_of(m.request.what).requested.push_back(m.request);
+        break;
+    }
+  }
+
+  void take_launch(launch_record&& r) {
+    const launch_record& record = launches_.issue(std::move(r));
+    ++statistics_.launches;
+    std::uint64_t declared = 0;
+    for (const block_access& a : record.accesses) {
+      for_each(a.range, [&](block_id b) { map_.add_user(b); });
+      declared += a.range.count;
+    }
+    if (declared > map_.budget() && distinct_blocks(record) > map_.budget()) {
+      ++statistics_.oversized_launches;
+      log_once(logged_oversized_, "launch '" + record.name + "' touches more than the budget of " +
+                                      std::to_string(map_.budget()) +
+                                      " blocks; what fits is prefetched and the rest faults (logged once)");
+    }
+    policy_->on_launch(record, map_);
+  }
+
+  static std::uint64_t distinct_blocks(const launch_record& record) {
+    std::vector<block_range> ranges;
+    for (const block_access& a : record.accesses) {
+      ranges.push_back(a.range);
+    }
+    std::sort(ranges.begin(), ranges.end(), [](block_range a, block_range b) { return a.first < b.first; });
+    std::uint64_t count = 0;
+    std::uint32_t end = 0;
+    for (const block_range& r : ranges) {
+      const std::uint32_t from = std::max(end, r.begin_value());
+      end = std::max(end, r.end_value());
+      count += end - std::min(from, end);
+    }
+    return count;
+  }
+
+  // --- device events -----------------------------------------------------------------------------------------------
+
+  void take(const device_event& e) {
+    launch_id launch = e.launch;
+    switch (e.what) {
+      case device_event::kind::launch_finished:
+        take_finish(e);
+        break;
+      case device_event::kind::fault:
+        launch = launches_.executing_at(e.at);
+        take_fault(e, launch);
+        break;
+      case device_event::kind::arrived:
+        take_arrival(e);
+        break;
+      case device_event::kind::departed:
+        take_departure(e);
+        break;
+      case device_event::kind::completed:
+        failures_in_a_row_ = 0;
+        retire(e.ticket, true);
+        break;
+      case device_event::kind::failed:
+        failed("a migration");
+        retire(e.ticket, false);
+        break;
+    }
+    if (options_.observer) {
+      options_.observer(e, launch);
+    }
+  }
+
+  void take_finish(const device_event& e) {
+    const std::optional<launch_record> record = launches_.finish(e.launch, e.began, e.at);
+    if (!record) {
+      return;
+    }
+    ++statistics_.finished;
+    statistics_.stalled += e.stalled;
+    for (const block_access& a : record->accesses) {
+      for_each(a.range, [&](block_id b) {
+        map_.remove_user(b);
+        if (a.mode != access::read && map_.resident(b)) {
+          map_.write(b);
+        }
+        if (std::exchange(notes_[b.value].prefetched_at, 0) != 0) {
+          ++statistics_.prefetches_used;
+        }
+      });
+    }
+    if (!record->complete) {
+      incomplete_finished_at_ = ++clock_;
+      if (host_copies_stay_) {  // it may have written any of them
+        map_.for_each_least_recently_migrated([&](block_id b) {
+          if (!map_[b].dirty) {
+            map_.write(b);
+          }
+          return true;
+        });
+      }
+    }
+    policy_->on_finish(record->id, record->stream, map_);
+  }
+
+  void take_fault(const device_event& e, launch_id launch) {
+    ++statistics_.faults;
+    const block_id b = e.range.first;
+    note& n = notes_[b.value];
+    if (map_[b].moving == motion::arriving && !n.late) {
+      n.late = true;
+      ++statistics_.prefetches_late;
+    }
+    policy_->on_fault({b, e.mode, launch, e.at}, map_);
+  }
+
+  void take_arrival(const device_event& e) {
+    const outstanding* o = find(e.ticket);
+    const reason why = o != nullptr ? o->what.why : e.why;
+    host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
+    for_each(e.range, [&](block_id b) {
+      note& n = notes_[b.value];
+      if (!map_.resident(b)) {
+        count(statistics_.in, why, !map_[b].copies.empty());
+        n.prefetched_at = o != nullptr && !n.late ? ++clock_ : 0;
+      }
+      map_.arrive(b, e.host_copy_stays);
+    });
+    policy_->on_migrated(e.range, map_.device(), map_);
+  }
+
+  void take_departure(const device_event& e) {
+    const outstanding* o = find(e.ticket);
+    const bool discarded = o != nullptr && o->what.what == action::discard;
+    for_each(e.range, [&](block_id b) {
+      if (!map_.resident(b)) {
+        return;  // it had not arrived as far as we know: the end of its command settles it
+      }
+      note& n = notes_[b.value];
+      if (n.prefetched_at > incomplete_finished_at_) {
+        ++statistics_.prefetches_wasted;
+      }
+      n.prefetched_at = 0;
+      if (discarded) {
+        gone(b);
+      } else {
+        count(statistics_.out, o != nullptr ? o->what.why : e.why, map_[b].dirty);
+        map_.depart(b);
+      }
+    });
+    policy_->on_migrated(e.range, location::host(), map_);
+  }
+
+  /// A command is done, or has failed. Blocks that it did not report stayed where they were.
+  void retire(std::uint64_t ticket, bool done) {
+    for (lane* l : {&inward_, &outward_, &discards_}) {
+      const auto it = std::find_if(l->issued.begin(), l->issued.end(),
+                                   [ticket](const outstanding& o) { return o.ticket == ticket; });
+      if (it == l->issued.end()) {
+        continue;
+      }
+      const command c = it->what;
+      l->blocks -= c.range.count;
+      l->issued.erase(it);
+      for_each(c.range, [&](block_id b) {
+        if (notes_[b.value].ticket != ticket) {
+          return;
+        }
+        notes_[b.value].ticket = 0;
+        const motion moving = map_[b].moving;
+        if (c.what == action::discard && done && moving == motion::leaving) {
+          gone(b);
+        } else if (moving == motion::arriving) {
+          map_.cancel_arriving(b);
+        } else {
+          map_.stop_moving(b);
+        }
+        if (c.why == reason::keep && done && map_.resident(b)) {
+          map_.touch_migrated(b);
+        }
+      });
+      return;
+    }
+  }
+
+  /// A block's contents have been given up.
+  void gone(block_id b) {
+    map_.discard(b);
+    notes_[b.value].prefetched_at = 0;
+    ++statistics_.discarded;
+  }
+
+  [[nodiscard]] const outstanding* find(std::uint64_t ticket) const {
+    if (ticket != 0) {
+      for (const lane* l : {&inward_, &outward_, &discards_}) {
+        for (const outstanding& o : l->issued) {
+          if (o.ticket == ticket) {
+            return &o;
+          }
+        }
+      }
+    }
+    return nullptr;
+  }
+
+  // --- plans -------------------------------------------------------------------------------------------------------
+
+  /// Takes the plan over into the queues.
+  void enqueue() {
+    if (plan_.supersedes) {
+      ++plans_;
+      for (const command& c : plan_.commands) {
+        if (c.what == action::prefetch) {
+          for_each(c.range, [&](block_id b) { notes_[b.value].planned_in = plans_; });
+        }
+      }
+      for (const command& c : inward_.planned) {
+        cancel(c);
+      }
+      inward_.planned.clear();
+      outward_.planned.clear();
+      discards_.planned.clear();
+    }
+    for (const command& c : plan_.commands) {
+      if (c.what == action::clean) {  // managed memory has no copy that the device could keep
+        statistics_.dropped += c.range.count;
+      } else if (c.what == action::discard) {
+        enqueue_discard(c);
+      } else {
+        lane_of(c.what).planned.push_back(c);
+      }
+    }
+  }
+
+  /// The law: what no fact calls dead is not even queued.
+  void enqueue_discard(command c) {
+    block_range rest = c.range;
+    while (!rest.empty()) {
+      const std::uint32_t dead = prefix(rest, [&](block_id b) { return map_[b].life != liveness::live; });
+      if (dead > 0) {
+        c.range = {rest.first, dead};
+        discards_.planned.push_back(c);
+        advance(rest, dead);
+      } else {
+        ++statistics_.refused;
+        advance(rest, 1);
+      }
+    }
+  }
+
+  /// A command is forgotten. What the new plan has again was not cancelled.
+  void cancel(const command& c) {
+    if (c.what == action::prefetch) {
+      for_each(c.range, [&](block_id b) {
+        if (std::exchange(notes_[b.value].planned_in, plans_) != plans_) {
+          ++statistics_.prefetches_cancelled;
+        }
+      });
+    }
+  }
+
+  // --- issuing -----------------------------------------------------------------------------------------------------
+
+  void issue() {
+    issue_discards();
+    issue_outward();
+    issue_inward();
+  }
+
+  void issue_inward() {
+    while (std::deque<command>* queue = ready(inward_)) {
+      command& c = queue->front();
+      if (c.what == action::advise) {
+        if (!c.range.empty() && !memory_.advise(c.range, c.hint, c.to)) {
+          failed("advice");
+        }
+        queue->pop_front();
+        continue;
+      }
+      if (c.why != reason::requested && statistics_.finished < paused_until_) {
+        ++plans_;
+        cancel(c);
+        queue->pop_front();
+        continue;
+      }
+      const bool keep = c.why == reason::keep;
+      advance(c.range, prefix(c.range, [&](block_id b) {
+                const block_state& s = map_[b];
+                return s.life == liveness::unallocated || (map_.present(b) != keep && s.moving != motion::leaving);
+              }));
+      if (c.range.empty()) {
+        queue->pop_front();
+        continue;
+      }
+      if (map_[c.range.first].moving == motion::leaving) {
+        return;  // it can come back when it has left
+      }
+      const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : map_.room());
+      if (most == 0) {
+        if (c.why != reason::requested || !launches_.empty() || !outward_.idle() || !discards_.idle()) {
+          return;  // room comes when something leaves
+        }
+        statistics_.dropped += c.range.count;
+        queue->pop_front();
+        continue;
+      }
+      const std::uint32_t run = prefix({c.range.first, std::min(most, blocks_left(inward_))}, [&](block_id b) {
+        const block_state& s = map_[b];
+        return s.life != liveness::unallocated && s.moving != motion::leaving && map_.present(b) == keep;
+      });
+      command piece = c;
+      piece.range = {c.range.first, run};
+      advance(c.range, run);
+      if (const std::uint64_t ticket = begin(inward_, piece, memory_.prefetch(piece.range, next_ticket_), "a prefetch")) {
+        for_each(piece.range, [&](block_id b) {
+          notes_[b.value].ticket = ticket;
+          notes_[b.value].late = false;
+          if (!keep) {
+            map_.start_arriving(b);
+          }
+        });
+      }
+    }
+  }
+
+  void issue_outward() {
+    while (std::deque<command>* queue = ready(outward_)) {
+      command& c = queue->front();
+      while (!c.range.empty() && c.what == action::drop && map_.resident(c.range.first) && !may_drop(c.range.first)) {
+        ++statistics_.refused;
+        advance(c.range, 1);
+      }
+      advance(c.range, prefix(c.range, [&](block_id b) {
+                return !map_.present(b) || map_[b].moving == motion::leaving || map_[b].moving == motion::cleaning;
+              }));
+      if (c.range.empty()) {
+        queue->pop_front();
+        continue;
+      }
+      const std::uint32_t run = prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))}, [&](block_id b) {
+        return map_.resident(b) && map_[b].moving == motion::none && !launches_.executing_on(b) &&
+               (c.what != action::drop || may_drop(b));
+      });
+      if (run == 0) {
+        if (c.what == action::drop && map_.resident(c.range.first) && !may_drop(c.range.first)) {
+          continue;  // refused above
+        }
+        return;  // the arrival will end, and so will the launch
+      }
+      // A managed block whose host copy is current leaves without being copied: the driver sees to that.
+      command piece = c;
+      piece.range = {c.range.first, run};
+      advance(c.range, run);
+      if (const std::uint64_t ticket = begin(outward_, piece, memory_.evict(piece.range, next_ticket_), "an eviction")) {
+        for_each(piece.range, [&](block_id b) {
+          notes_[b.value].ticket = ticket;
+          map_.start_leaving(b);
+        });
+      }
+    }
+  }
+
+  /// Discards need no link, so one that waits for a launch does not hold up the others.
+  void issue_discards() {
+    for (; !discards_.requested.empty(); discards_.requested.pop_front()) {
+      block_range rest = discards_.requested.front().range;
+      while (!rest.empty()) {
+        const std::uint32_t run = prefix(rest, [&](block_id b) { return idle(b); });
+        if (run > 0) {
+          issue_discard({rest.first, run}, reason::requested);
+        } else {
+          ++statistics_.dropped;
+        }
+        advance(rest, std::max(run, 1U));
+      }
+    }
+    for (std::size_t left = discards_.planned.size(); left > 0; --left) {
+      command c = discards_.planned.front();
+      discards_.planned.pop_front();
+      while (!c.range.empty()) {
+        advance(c.range, prefix(c.range, [&](block_id b) {  // alive again, or nothing there to give up
+                  return map_[b].life == liveness::live || (!map_.present(b) && map_[b].copies.empty());
+                }));
+        const std::uint32_t run = prefix(c.range, [&](block_id b) {
+          return map_[b].life != liveness::live && map_[b].users == 0 && map_[b].moving == motion::none &&
+                 !launches_.incomplete_up_to(launch_id{notes_[b.value].dead_after});
+        });
+        if (run == 0 || discards_.issued.size() >= options_.commands_in_flight) {
+          break;
+        }
+        issue_discard({c.range.first, run}, c.why);
+        advance(c.range, run);
+      }
+      if (!c.range.empty()) {
+        discards_.planned.push_back(c);
+      }
+    }
+  }
+
+  void issue_discard(block_range range, reason why) {
+    const command c{.what = action::discard, .why = why, .range = range};
+    if (const std::uint64_t ticket = begin(discards_, c, memory_.discard(range, next_ticket_), "a discard")) {
+      for_each(range, [&](block_id b) {
+        notes_[b.value].ticket = ticket;
+        map_.start_leaving(b);
+      });
+    }
+  }
+
+  /// The queue that a direction works on, where the device can take one more of its commands.
+  [[nodiscard]] std::deque<command>* ready(lane& l) {
+    std::deque<command>& queue = l.next();
+    const bool full = l.issued.size() >= options_.commands_in_flight || blocks_left(l) == 0;
+    return queue.empty() || full ? nullptr : &queue;
+  }
+  [[nodiscard]] std::uint32_t blocks_left(const lane& l) const {
+    const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / block_size);
+    return static_cast<std::uint32_t>(most - std::min(most, l.blocks));
+  }
+
+  /// Notes that the device took a command. @returns  Its ticket; 0 where the call failed.
+  std::uint64_t begin(lane& l, const command& c, bool taken, const char* what) {
+    if (!taken) {
+      failed(what);
+      return 0;
+    }
+    l.issued.push_back({next_ticket_, c});
+    l.blocks += c.range.count;
+    return next_ticket_++;
+  }
+
+  void failed(const char* what) {
+    ++statistics_.failed_calls;
+    log_once(logged_failure_, std::string(what) + " failed; the program goes on without it (logged once, all are counted)");
+    if (++failures_in_a_row_ >= options_.failures_until_pause) {
+      failures_in_a_row_ = 0;
+      paused_until_ = statistics_.finished + options_.launches_of_pause;
+    }
+  }
+
+  // --- questions ---------------------------------------------------------------------------------------------------
+
+  /// No launch in flight and no command may touch the block.
+  [[nodiscard]] bool idle(block_id b) const {
+    return map_[b].users == 0 && map_[b].moving == motion::none && !launches_.incomplete_up_to(launches_.last());
+  }
+  [[nodiscard]] bool may_drop(block_id b) const { return !map_[b].dirty && map_[b].copies.at(location::host()); }
+  [[nodiscard]] bool discarding(block_range range) const {
+    return std::any_of(discards_.issued.begin(), discards_.issued.end(),
+                       [range](const outstanding& o) { return o.what.range.overlaps(range); }) ||
+           std::any_of(discards_.requested.begin(), discards_.requested.end(),
+                       [range](const command& c) { return c.range.overlaps(range); });
+  }
+  [[nodiscard]] lane& lane_of(action what) {
+    switch (what) {
+      case action::discard: return discards_;
+      case action::prefetch:
+      case action::advise: return inward_;
+      case action::evict:
+      case action::drop:
+      case action::clean: break;
+    }
+    return outward_;
+  }
+
+  void refresh_budget() {
+    std::uint64_t most = options_.budget / block_size;
+    if (options_.budget.count == 0) {
+      // What is on its way holds room in the map, but may not hold memory yet: it counts as not there.
+      const std::uint64_t held = (map_.occupied() - std::min<std::uint64_t>(map_.occupied(), inward_.blocks));
+      const bytes available = memory_.free_memory() + block_size * held;
+      most = available > options_.headroom ? (available - options_.headroom) / block_size : 0;
+    }
+    map_.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, map_.size())));
+  }
+
+  static void count(traffic& t, reason why, bool copied) {
+    ++t.blocks[static_cast<unsigned>(why)];
+    t.bytes[static_cast<unsigned>(why)] += copied ? block_size.count : 0;
+  }
+  void log_once(bool& logged, const std::string& line) {
+    if (!std::exchange(logged, true) && options_.log) {
+      options_.log(line);
+    }
+  }
+
+  template <class Visit>
+  static void for_each(block_range range, Visit&& visit) {
+    for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+      visit(block_id{b});
+    }
+  }
+  /// Number of blocks at the beginning of the range for which the predicate holds.
+  template <class Predicate>
+  static std::uint32_t prefix(block_range range, Predicate&& holds) {
+    std::uint32_t n = 0;
+    while (n < range.count && holds(block_id{range.first.value + n})) {
+      ++n;
+    }
+    return n;
+  }
+  static void advance(block_range& range, std::uint32_t blocks) {
+    range.first.value += blocks;
+    range.count -= blocks;
+  }
+
+  Memory& memory_;
+
+  std::mutex inbox_mutex_;
+  std::vector<message> inbox_{};
+  std::uint32_t next_stream_ = 0;
+  std::atomic<std::uint64_t> last_launch_{0};  // written under the inbox lock
+  std::atomic<std::uint64_t> finished_up_to_{0};
+
+  mutable std::mutex state_mutex_;  // everything below
+  engine_options options_;
+  std::unique_ptr<policy> policy_;
+  block_map map_;
+  launch_tracker launches_{};
+  std::vector<note> notes_;
+  lane inward_{};
+  lane outward_{};
+  lane discards_{};
+  statistics statistics_{};
+  plan plan_{};
+  std::vector<message> taken_{};
+  std::vector<device_event> events_{};
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t plans_ = 0;                    // that superseded others
+  std::uint64_t clock_ = 0;                    // orders arrivals and finishes
+  std::uint64_t incomplete_finished_at_ = 0;   // when a launch finished last that may have used any block
+  std::uint64_t paused_until_ = 0;             // finished launches before which the policy's prefetches are left out
+  std::uint32_t failures_in_a_row_ = 0;
+  std::uint32_t pumps_ = 0;
+  bool stirred_ = false;                       // something happened that the policy has not been asked about
+  bool host_copies_stay_ = false;              // blocks may be current both here and on the host
+  bool logged_failure_ = false;
+  bool logged_oversized_ = false;
+};
+
+}  // namespace v0
+}  // namespace deepum

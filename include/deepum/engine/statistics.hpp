@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <deepum/policy/plan.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Blocks that went one way, by reason.
+struct traffic {
+  std::array<std::uint64_t, reason_count> blocks{};  ///< blocks that got or gave up room, by `reason`
+  std::array<std::uint64_t, reason_count> bytes{};   ///< those whose contents had to be copied, in bytes of whole blocks
+
+  [[nodiscard]] std::uint64_t blocks_for(reason why) const { return blocks[static_cast<unsigned>(why)]; }
+  [[nodiscard]] std::uint64_t bytes_for(reason why) const { return bytes[static_cast<unsigned>(why)]; }
+  [[nodiscard]] std::uint64_t all_blocks() const { return sum(blocks); }
+  [[nodiscard]] std::uint64_t all_bytes() const { return sum(bytes); }
+
+  friend traffic operator-(traffic a, const traffic& b) {
+    for (unsigned i = 0; i < reason_count; ++i) {
+      a.blocks[i] -= b.blocks[i];
+      a.bytes[i] -= b.bytes[i];
+    }
+    return a;
+  }
+
+ private:
+  static std::uint64_t sum(const std::array<std::uint64_t, reason_count>& values) {
+    std::uint64_t total = 0;
+    for (const std::uint64_t v : values) {
+      total += v;
+    }
+    return total;
+  }
+};
+
+/// What an engine has done since it began. The difference of two snapshots is what it did in between.
+///
+/// Prefetches are counted in blocks. Whether a prefetch was used can only be told where launches declare what they
+/// touch: a block that left while launches with undeclared accesses ran is counted neither as used nor as wasted.
+struct statistics {
+  std::uint64_t launches = 0;            ///< issued
+  std::uint64_t finished = 0;            ///< finished
+  std::uint64_t faults = 0;              ///< page faults that the device reported
+  traffic in{};                          ///< host to device
+  traffic out{};                         ///< device to host
+  std::uint64_t discarded = 0;           ///< blocks whose contents were given up, because a fact said that they are dead
+  std::uint64_t prefetches_used = 0;     ///< a launch used the block before it left
+  std::uint64_t prefetches_late = 0;     ///< the block faulted while its prefetch was under way
+  std::uint64_t prefetches_wasted = 0;   ///< the block left unused
+  std::uint64_t prefetches_cancelled = 0;///< planned, and forgotten before they were issued
+  nanoseconds stalled{};                 ///< time that launches waited for blocks
+  std::uint64_t failed_calls = 0;        ///< device calls and commands that failed
+  std::uint64_t refused = 0;             ///< blocks that a policy wanted discarded or dropped without a fact to allow it
+  std::uint64_t dropped = 0;             ///< blocks of commands that this memory kind cannot do, or that nothing would let go
+  std::uint64_t oversized_launches = 0;  ///< launches that declared more than the budget
+  policy_statistics policy{};            ///< predictions; `table_bytes` and `execution_ids` are levels, not counts
+
+  friend statistics operator-(statistics a, const statistics& b) {
+    a.launches -= b.launches;
+    a.finished -= b.finished;
+    a.faults -= b.faults;
+    a.in = a.in - b.in;
+    a.out = a.out - b.out;
+    a.discarded -= b.discarded;
+    a.prefetches_used -= b.prefetches_used;
+    a.prefetches_late -= b.prefetches_late;
+    a.prefetches_wasted -= b.prefetches_wasted;
+    a.prefetches_cancelled -= b.prefetches_cancelled;
+    a.stalled -= b.stalled;
+    a.failed_calls -= b.failed_calls;
+    a.refused -= b.refused;
+    a.dropped -= b.dropped;
+    a.oversized_launches -= b.oversized_launches;
+    a.policy.launches -= b.policy.launches;
+    a.policy.predicted -= b.policy.predicted;
+    a.policy.mispredicted -= b.policy.mispredicted;
+    a.policy.unpredicted -= b.policy.unpredicted;
+    return a;
+  }
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Elements of an arena that the host reads or writes, for as long as the view lives (docs/adr/0002).
+///
+/// Making one brings the contents to the host, as the first touch would. It does not wait for launches: synchronise first
+/// with those that write what the host reads, or read what it writes. Made by `arena::host_read`, `host_write` and
+/// `host_overwrite`.
+template <class T>
+class host_view {
+ public:
+  /// @param arena  What the memory belongs to.
+  /// @param p, n   Elements of it; none at all is fine.
+  /// @errors       `status::foreign_pointer`. Blocks while blocks move.
+  template <class Arena>
+  host_view(Arena& arena, T* p, std::size_t n, access mode) : elements_(p, n) {
+    arena.host_access(p, bytes{n * sizeof(T)}, mode);
+  }
+  host_view(const host_view&) = delete;
+  host_view& operator=(const host_view&) = delete;
+
+  [[nodiscard]] T* data() const { return elements_.data(); }
+  [[nodiscard]] std::size_t size() const { return elements_.size(); }
+  [[nodiscard]] T* begin() const { return data(); }
+  [[nodiscard]] T* end() const { return data() + size(); }
+  [[nodiscard]] T& operator[](std::size_t i) const { return elements_[i]; }
+
+ private:
+  std::span<T> elements_;
+};
+
+}  // namespace v0
+}  // namespace deepum

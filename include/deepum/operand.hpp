@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+namespace detail {
+
+/// Too small for a pointer. False for types that are not complete.
+template <class T>
+inline constexpr bool smaller_than_a_pointer = false;
+template <class T>
+  requires(std::is_class_v<T> && sizeof(T) < sizeof(void*))
+inline constexpr bool smaller_than_a_pointer<T> = true;
+
+template <class T>
+[[nodiscard]] constexpr bytes size_of_elements(std::uint64_t n) {
+  if constexpr (std::is_void_v<T>) {
+    return bytes{n};
+  } else {
+    return bytes{n * sizeof(T)};
+  }
+}
+
+}  // namespace detail
+
+/// Whether a value of this type, or memory full of them, tells all that a kernel can reach through it.
+///
+/// A pointer does not, and a class may have pointers in it: a launch with such an argument may touch more than it declares.
+/// Specialise it as true for your own classes without pointers (indices, offsets, small vectors of numbers).
+template <class T>
+inline constexpr bool hides_no_pointers =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || detail::smaller_than_a_pointer<T>;
+template <class T>
+inline constexpr bool hides_no_pointers<const T> = hides_no_pointers<T>;
+
+/// Memory that a launch touches in one way. Made by `reads`, `updates` and `overwrites`.
+struct operand {
+  /// As a size: the allocation that the address lies in, or its part where it was split.
+  static constexpr bytes whole{std::numeric_limits<std::uint64_t>::max()};
+
+  const void* address = nullptr;
+  bytes size = whole;
+  access mode = access::update;
+};
+
+/// An operand that keeps the type of its pointer, so that it can stand for the pointer among the arguments of a launch.
+template <class T>
+struct typed_operand {
+  T* pointer = nullptr;
+  bytes size = operand::whole;
+  access mode = access::update;
+
+  operator operand() const { return {pointer, size, mode}; }  // NOLINT(google-explicit-constructor): it is one
+};
+
+/// The launch reads the memory and leaves it as it is.
+/// @param p  Into the arena; elsewhere it is only an argument.
+/// @param n  Elements from there on (bytes, where `T` is void); without it the whole allocation or part.
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> reads(T* p) {
+  return {p, operand::whole, access::read};
+}
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> reads(T* p, std::uint64_t n) {
+  return {p, detail::size_of_elements<T>(n), access::read};
+}
+
+/// The launch may read and write the memory: `+=`, partial writes. What is not said to be anything else is this.
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> updates(T* p) {
+  static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
+  return {p, operand::whole, access::update};
+}
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> updates(T* p, std::uint64_t n) {
+  static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
+  return {p, detail::size_of_elements<T>(n), access::update};
+}
+
+/// The launch writes every byte before it reads any, so the contents from before are of no value.
+///
+/// A promise: where it is broken, the launch finds whatever was there, or nothing.
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> overwrites(T* p) {
+  static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
+  return {p, operand::whole, access::overwrite};
+}
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> overwrites(T* p, std::uint64_t n) {
+  static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
+  return {p, detail::size_of_elements<T>(n), access::overwrite};
+}
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,225 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <deepum/arena.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/signature.hpp>
+#include <deepum/dim.hpp>
+#include <deepum/operand.hpp>
+#include <deepum/units.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+/// How a stream is set up.
+struct stream_options {
+  std::optional<std::uint32_t> lookahead{};  ///< degree N: launches ahead to prefetch for; nothing: the policy's own
+};
+
+namespace detail {
+
+template <class T>
+struct is_typed_operand : std::false_type {};
+template <class T>
+struct is_typed_operand<typed_operand<T>> : std::true_type {};
+
+/// An argument as the kernel takes it.
+template <class T>
+[[nodiscard]] constexpr decltype(auto) kernel_argument(T&& argument) {
+  if constexpr (is_typed_operand<std::remove_cvref_t<T>>::value) {
+    return static_cast<decltype(argument.pointer)>(argument.pointer);
+  } else {
+    return std::forward<T>(argument);
+  }
+}
+
+/// Collects what the arguments of one launch tell: its operands, its signature, whether they can tell all.
+template <std::size_t MaxOperands>
+class argument_reader {
+ public:
+  explicit argument_reader(std::string_view name) : signature_(name) {}
+
+  /// @param is_ours  Whether an address lies in the arena: others are numbers like any other.
+  template <class Argument, class IsOurs>
+  void read(const Argument& argument, const IsOurs& is_ours) {
+    if constexpr (is_typed_operand<Argument>::value) {
+      // Whoever declares a void pointer says with it that it is plain memory.
+      using pointee = std::remove_cv_t<std::remove_pointer_t<decltype(argument.pointer)>>;
+      complete_ = complete_ && (std::is_void_v<pointee> || hides_no_pointers<pointee>);
+      add(argument, is_ours);
+    } else if constexpr (std::is_null_pointer_v<Argument>) {
+      signature_.scalar(nullptr, 0);
+    } else if constexpr (std::is_pointer_v<Argument> && !std::is_function_v<std::remove_pointer_t<Argument>>) {
+      using pointee = std::remove_pointer_t<Argument>;
+      complete_ = complete_ && hides_no_pointers<std::remove_cv_t<pointee>>;
+      add({argument, operand::whole, std::is_const_v<pointee> ? access::read : access::update}, is_ours);
+    } else {
+      static_assert(std::is_trivially_copyable_v<Argument>, "arguments of a kernel are copied byte by byte");
+      complete_ = complete_ && (hides_no_pointers<Argument> || std::is_pointer_v<Argument>);
+      signature_.scalar(&argument, sizeof argument);
+    }
+  }
+
+  template <class IsOurs>
+  void add(const operand& o, const IsOurs& is_ours) {
+    if (is_ours(o.address)) {
+      signature_.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count, o.mode);
+      operands_[count_++] = o;
+    } else {
+      signature_.scalar(&o.address, sizeof o.address);
+    }
+  }
+
+  [[nodiscard]] std::span<const operand> operands() const { return {operands_.data(), count_}; }
+  [[nodiscard]] launch_signature signature() const { return signature_.finish(); }
+  [[nodiscard]] bool complete() const { return complete_; }
+
+ private:
+  signature_builder signature_;
+  std::array<operand, MaxOperands> operands_{};
+  std::size_t count_ = 0;
+  bool complete_ = true;
+};
+
+}  // namespace detail
+
+/// A stream of launches whose memory the arena moves ahead of them.
+///
+/// Threads: one at a time for each stream; different streams from different threads at once. Ends with a synchronisation.
+///
+///     deepum::stream s{arena, {.lookahead = 32}};
+///     s.launch("relu", grid, block, 0, relu_kernel, y, x, n);
+template <memory_kind Memory>
+class stream {
+ public:
+  using native_type = typename Memory::stream_type;
+  using event_type = typename Memory::event_type;
+
+  explicit stream(arena<Memory>& owner, stream_options options = {})
+      : arena_(owner), native_(owner.memory()), id_(owner.engine().open_stream(options.lookahead)) {
+    arena_.stream_opened();
+  }
+  /// Waits for what was launched. What it failed with is lost here: synchronise before, where that matters.
+  ~stream() {
+    try {
+      native_.synchronize();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    }
+    arena_.engine().close_stream(id_);
+    arena_.stream_closed();
+  }
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+
+  /// Launches a kernel. Of its arguments, `const T*` is read, `T*` is updated, and `reads(p, n)`, `updates(p, n)` and
+  /// `overwrites(p, n)` stand for the pointer and say more; a pointer without a size means its allocation or part. Other
+  /// arguments are scalars. Pointers to pointers, to void and to classes, and classes by value, can hide pointers: with
+  /// them the launch may touch more than it declares (see `hides_no_pointers`).
+  /// @param name    By which the launch is recognised, with its arguments (DeepUM, section 4.1).
+  /// @param shared  Bytes of dynamic shared memory.
+  /// @errors        Those of the device's launch. Cost beside it: well below a microsecond.
+  template <class Kernel, class... Args>
+  launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
+    detail::argument_reader<sizeof...(Args)> reader(name);
+    const auto is_ours = [this](const void* p) { return arena_.contains(p); };
+    (reader.read(static_cast<const std::decay_t<Args>&>(args), is_ours), ...);
+    const open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
+    native_.launch(grid, block, shared, kernel, detail::kernel_argument(std::forward<Args>(args))...);
+    return opened.id;
+  }
+
+  /// Launches whatever `enqueue(native)` enqueues: calls of libraries, several kernels. It counts as one launch.
+  /// @param operands  All that it touches; an empty list means that this is not known.
+  /// @errors          What `enqueue` throws, after the launch has been closed.
+  template <class Enqueue>
+  launch_id call(std::string_view name, std::initializer_list<operand> operands, Enqueue&& enqueue) {
+    return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Enqueue>(enqueue));
+  }
+  template <class Enqueue>
+  launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
+    signature_builder signature(name);
+    for (const operand& o : operands) {
+      signature.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count, o.mode);
+    }
+    const open_launch opened(*this, name, signature.finish(), operands, !operands.empty());
+    std::forward<Enqueue>(enqueue)(native_.native());
+    return opened.id;
+  }
+
+  /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own.
+  launch_id memcpy(void* to, const void* from, bytes n) {
+    const std::array<operand, 2> operands{operand{to, n, access::overwrite}, operand{from, n, access::read}};
+    return transfer("memcpy", operands, n, [&] { native_.copy(to, from, n.count); });
+  }
+  /// Sets bytes in stream order. A launch of its own.
+  launch_id memset(void* to, int value, bytes n) {
+    const std::array<operand, 1> operands{operand{to, n, access::overwrite}};
+    return transfer("memset", operands, n, [&] { native_.fill(to, value, n.count); });
+  }
+
+  void record(event_type& e) { native_.record(e); }
+  /// What is launched from now on starts when `e`, as it was last recorded, has been reached.
+  void wait(event_type& e) { native_.wait(e); }
+  /// Waits for all that was launched.
+  /// @errors  Those of the device.
+  void synchronize() { native_.synchronize(); }
+
+  /// The device's own stream.
+  [[nodiscard]] native_type& native() { return native_; }
+  [[nodiscard]] stream_id id() const { return id_; }
+
+ private:
+  /// A launch between its report to the engine and the end of what is enqueued for it, however that ends.
+  struct open_launch {
+    open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands, bool complete)
+        : owner(s) {
+      launch_record record;
+      record.stream = s.id_;
+      record.signature = signature;
+      record.complete = complete;
+      record.name = name;
+      record.accesses.reserve(operands.size());
+      s.arena_.declare(operands, record.accesses);
+      id = s.arena_.engine().submit(std::move(record));
+      s.native_.begin(id);
+    }
+    ~open_launch() { owner.native_.end(id); }
+    open_launch(const open_launch&) = delete;
+    open_launch& operator=(const open_launch&) = delete;
+
+    stream& owner;
+    launch_id id{};
+  };
+
+  template <class Enqueue>
+  launch_id transfer(std::string_view name, std::span<const operand> operands, bytes n, Enqueue&& enqueue) {
+    if (n.count == 0) {
+      return {};
+    }
+    signature_builder signature(name);
+    for (const operand& o : operands) {
+      signature.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size.count, o.mode);
+    }
+    const open_launch opened(*this, name, signature.finish(), operands, true);
+    enqueue();
+    return opened.id;
+  }
+
+  arena<Memory>& arena_;
+  native_type native_;
+  stream_id id_;
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,161 @@
+#pragma once
+
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/policy/policy.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deepum_test {
+
+/// A memory kind without memory: notes the commands it gets, and reports what the test says.
+class fake_memory {
+ public:
+  struct call {
+    std::string what;
+    deepum::block_range range{};
+    std::uint64_t ticket = 0;
+  };
+
+  explicit fake_memory(std::uint32_t blocks) : capacity_(deepum::block_size * blocks) {}
+
+  [[nodiscard]] std::byte* base() const { return nullptr; }
+  [[nodiscard]] deepum::bytes capacity() const { return capacity_; }
+  [[nodiscard]] deepum::location place() const { return deepum::location::device(); }
+  [[nodiscard]] deepum::bytes free_memory() const { return free; }
+  bool prefetch(deepum::block_range r, std::uint64_t ticket) { return command("prefetch", r, ticket); }
+  bool evict(deepum::block_range r, std::uint64_t ticket) { return command("evict", r, ticket); }
+  bool discard(deepum::block_range r, std::uint64_t ticket) { return command("discard", r, ticket); }
+  bool advise(deepum::block_range r, deepum::advice, deepum::location) { return command("advise", r, 0); }
+  void poll(std::vector<deepum::device_event>& events) {
+    events.insert(events.end(), reports.begin(), reports.end());
+    reports.clear();
+  }
+  void notify() { ++notifications; }
+
+  /// The command is carried out: its blocks arrive or depart, and it completes.
+  void carry_out(const call& c) {
+    if (c.what == "prefetch" || c.what == "evict") {
+      deepum::device_event e;
+      e.what = c.what == "prefetch" ? deepum::device_event::kind::arrived : deepum::device_event::kind::departed;
+      e.range = c.range;
+      e.ticket = c.ticket;
+      reports.push_back(e);
+    }
+    end(c, deepum::device_event::kind::completed);
+  }
+  void fail(const call& c) { end(c, deepum::device_event::kind::failed); }
+  /// The driver itself moves blocks, on a fault or to make room.
+  void driver_brings(deepum::block_range r, bool host_copy_stays = false) {
+    deepum::device_event e;
+    e.what = deepum::device_event::kind::arrived;
+    e.range = r;
+    e.host_copy_stays = host_copy_stays;
+    reports.push_back(e);
+  }
+  void driver_takes(deepum::block_range r, deepum::reason why = deepum::reason::make_room) {
+    deepum::device_event e;
+    e.what = deepum::device_event::kind::departed;
+    e.range = r;
+    e.why = why;
+    reports.push_back(e);
+  }
+  void finish(deepum::launch_id id, std::int64_t at = 0, std::int64_t stalled = 0) {
+    deepum::device_event e;
+    e.what = deepum::device_event::kind::launch_finished;
+    e.launch = id;
+    e.at = deepum::nanoseconds{at};
+    e.stalled = deepum::nanoseconds{stalled};
+    reports.push_back(e);
+  }
+  void fault(deepum::block_id b, std::int64_t at = 0) {
+    deepum::device_event e;
+    e.what = deepum::device_event::kind::fault;
+    e.range = {b, 1};
+    e.at = deepum::nanoseconds{at};
+    reports.push_back(e);
+  }
+
+  std::vector<call> calls;
+  std::vector<deepum::device_event> reports;
+  deepum::bytes free{std::uint64_t{1} << 40};
+  std::optional<std::uint64_t> fail_call;  ///< this call fails, counted from 0
+  bool fail_all = false;
+  int notifications = 0;
+
+ private:
+  bool command(const char* what, deepum::block_range r, std::uint64_t ticket) {
+    if (fail_all || fail_call == count_++) return false;
+    calls.push_back({what, r, ticket});
+    return true;
+  }
+  void end(const call& c, deepum::device_event::kind how) {
+    deepum::device_event e;
+    e.what = how;
+    e.ticket = c.ticket;
+    reports.push_back(e);
+  }
+
+  deepum::bytes capacity_;
+  std::uint64_t count_ = 0;
+};
+
+/// A policy that hands out the plans that the test gave it, and notes what it is told.
+class scripted_policy final : public deepum::policy {
+ public:
+  struct script {
+    std::deque<deepum::plan> plans{};
+    std::vector<std::string> told{};
+    std::vector<deepum::fault_record> faults{};
+    const deepum::block_map* map = nullptr;  ///< as it was seen last
+  };
+
+  explicit scripted_policy(script& s) : script_(s) {}
+
+  [[nodiscard]] std::string_view name() const override { return "scripted"; }
+  void on_stream(deepum::stream_id s, std::optional<std::uint32_t> lookahead) override {
+    told("stream " + std::to_string(s.value) + " " + (lookahead ? std::to_string(*lookahead) : "own"));
+  }
+  void on_launch(const deepum::launch_record& r, const deepum::block_map& m) override {
+    script_.map = &m;
+    told("launch " + std::to_string(r.id.value));
+  }
+  void on_finish(deepum::launch_id id, deepum::stream_id, const deepum::block_map&) override {
+    told("finish " + std::to_string(id.value));
+  }
+  void on_fault(const deepum::fault_record& f, const deepum::block_map&) override {
+    script_.faults.push_back(f);
+    told("fault " + std::to_string(f.block.value));
+  }
+  void on_migrated(deepum::block_range r, deepum::location to, const deepum::block_map&) override {
+    told((to.is_host() ? "left " : "came ") + text(r));
+  }
+  void on_live(deepum::block_range r, const deepum::block_map&) override { told("live " + text(r)); }
+  void on_dead(deepum::block_range r, const deepum::block_map&) override { told("dead " + text(r)); }
+  void on_host_access(deepum::block_range r, deepum::access, const deepum::block_map&) override { told("host " + text(r)); }
+  void plan_next(const deepum::block_map& m, deepum::plan& out) override {
+    script_.map = &m;
+    told("asked");
+    if (!script_.plans.empty()) {
+      out = std::move(script_.plans.front());
+      script_.plans.pop_front();
+    }
+  }
+  [[nodiscard]] deepum::policy_statistics statistics() const override {
+    deepum::policy_statistics s;
+    s.table_bytes = 4711;
+    return s;
+  }
+
+ private:
+  static std::string text(deepum::block_range r) { return std::to_string(r.first.value) + "+" + std::to_string(r.count); }
+  void told(std::string line) { script_.told.push_back(std::move(line)); }
+  script& script_;
+};
+
+}  // namespace deepum_test
