@@ -1,0 +1,85 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/units.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deepum::replay {
+
+/// Under which conditions a schedule was made. The referee is told by its command line; this informs its reader.
+struct schedule_header {
+  bytes budget{};
+  double h2d_gbps = 0.0;
+  double d2h_gbps = 0.0;
+  nanoseconds copy_latency{};
+
+  friend bool operator==(const schedule_header&, const schedule_header&) = default;
+};
+
+/// What one line of a schedule says.
+enum class schedule_event : std::uint8_t {
+  copy_in,     ///< host to device; room is taken at `start`, contents are usable from `end`
+  copy_out,    ///< device to host; room is free at `end`
+  copy_clean,  ///< device to host; the device keeps its copy
+  drop,        ///< room is freed at `start` without a copy
+  make_new,    ///< room is taken at `start` without a copy, for contents that are about to be overwritten
+  launch,      ///< runs from `start` to `end`
+};
+
+struct schedule_entry {
+  schedule_event what = schedule_event::copy_in;
+  block_range blocks{};      ///< not of a launch; never empty
+  std::uint32_t kernel = 0;  ///< of a launch: its place in the step
+  std::uint32_t step = 0;    ///< of a launch
+  nanoseconds start{};
+  nanoseconds end{};  ///< of a copy or launch; equal to `start` for the others
+
+  friend bool operator==(const schedule_entry&, const schedule_entry&) = default;
+};
+
+struct schedule {
+  schedule_header header{};
+  std::vector<schedule_entry> entries{};
+
+  friend bool operator==(const schedule&, const schedule&) = default;
+};
+
+/// Writes a schedule in format version 1, JSON Lines that the referee checks; packed where the path ends in ".gz".
+///
+/// A file that was not finished is removed. Not synchronised.
+class schedule_writer {
+ public:
+  /// @errors  `status::io_failure` where the file cannot be written.
+  schedule_writer(const std::string& path, const schedule_header& header);
+  ~schedule_writer();
+  schedule_writer(schedule_writer&&) noexcept;
+  schedule_writer& operator=(schedule_writer&&) noexcept;
+
+  /// Appends one line. Copies of one direction come in the order of time and do not overlap.
+  /// @errors  `status::io_failure`.
+  void write(const schedule_entry& entry);
+
+  /// The schedule is complete. Nothing may be written after it.
+  /// @errors  `status::io_failure`: the file is not whole, and is removed.
+  void finish();
+
+ private:
+  struct file;
+  std::unique_ptr<file> file_;
+};
+
+/// Reads a schedule in format version 1. Whether it keeps the rules of the referee is not looked at.
+/// @param source  Name of the file, for messages.
+/// @errors        `status::bad_format` with the line and the reason.
+[[nodiscard]] schedule parse_schedule(std::string_view source, std::string_view text);
+
+/// Reads a schedule from a file, plain or gzip.
+/// @errors  As `read_text` and `parse_schedule`.
+[[nodiscard]] schedule read_schedule(const std::string& path);
+
+}  // namespace deepum::replay

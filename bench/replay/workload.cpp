@@ -1,0 +1,538 @@
+#include "workload.hpp"
+
+#include "json_lines.hpp"
+#include <deepum/error.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+namespace deepum::replay {
+namespace {
+
+// Block numbers have 32 bits, and one value stays free for the end.
+constexpr std::uint64_t address_limit = std::uint64_t{0xffffffffU} * block_size.count;
+// Limits of what grows faster than the text: ranges of blocks in all launches and steps; pairs of a tensor and a piece
+// of the address space.
+constexpr std::size_t most_ranges = std::size_t{1} << 25U;
+constexpr std::size_t most_pieces = std::size_t{1} << 22U;
+
+void normalise(block_set& set) {
+  std::sort(set.begin(), set.end(), [](block_range a, block_range b) { return a.first < b.first; });
+  std::size_t kept = 0;
+  for (const block_range r : set) {
+    if (r.empty()) {
+      continue;
+    }
+    if (kept != 0 && r.begin_value() <= set[kept - 1].end_value()) {
+      set[kept - 1].count = std::max(set[kept - 1].end_value(), r.end_value()) - set[kept - 1].begin_value();
+    } else {
+      set[kept++] = r;
+    }
+  }
+  set.resize(kept);
+  set.shrink_to_fit();
+}
+
+block_set without(const block_set& from, const block_set& taken) {
+  block_set rest;
+  auto t = taken.begin();
+  for (const block_range r : from) {
+    std::uint32_t at = r.begin_value();
+    while (t != taken.end() && t->end_value() <= at) {
+      ++t;
+    }
+    for (auto u = t; u != taken.end() && u->begin_value() < r.end_value(); ++u) {
+      if (u->begin_value() > at) {
+        rest.push_back({block_id{at}, u->begin_value() - at});
+      }
+      at = std::min(u->end_value(), r.end_value());
+    }
+    if (at != r.end_value()) {
+      rest.push_back({block_id{at}, r.end_value() - at});
+    }
+  }
+  return rest;
+}
+
+/// The blocks of a tensor that one launch touches: one list for all steps, or one a step.
+struct sparse_lists {
+  std::vector<std::vector<std::uint32_t>> lists{};  // at least one; blocks counted from the tensor's first
+  bool per_step = false;
+};
+
+struct parsed_launch {
+  std::size_t line = 0;
+  std::string kernel{};
+  nanoseconds duration{};
+  std::vector<std::int64_t> in{};
+  std::vector<std::int64_t> out{};
+  std::map<std::int64_t, sparse_lists> blocks{};
+};
+
+class parser {
+ public:
+  parser(std::string_view source, std::string_view text) : source_(source) {
+    for_each_line(source, text, [&](const json_line& line) {
+      last_line_ = line.number();
+      if (!header_seen_) {
+        read_header(line);
+      } else if (line.has("tensor") && line.has("kernel")) {
+        line.refuse("both a tensor and a launch");
+      } else if (line.has("tensor")) {
+        read_tensor(line);
+      } else if (line.has("kernel")) {
+        read_launch(line);
+      } else {
+        line.refuse("neither a tensor nor a launch");
+      }
+    });
+    if (!header_seen_) {
+      refuse_line(source_, 1, "empty; a workload begins with its header");
+    }
+    if (launches_.empty()) {
+      refuse_line(source_, last_line_, "the file ends without a launch");
+    }
+    compare_counts();
+    place_tensors();
+    resolve_operands();
+    find_lives();
+    find_dead_and_fresh();
+    find_touched();
+    sum_up();
+  }
+
+  [[nodiscard]] workload take() { return std::move(result_); }
+
+ private:
+  void read_header(const json_line& line) {
+    if (!line.has("deepum_workload")) {
+      line.refuse("not a workload: the header lacks \"deepum_workload\"");
+    }
+    if (line.at("deepum_workload") != 1) {
+      line.refuse("version " + line.at("deepum_workload").dump() + " of the format; only version 1 is known");
+    }
+    result_.name = line.has("name") ? line.string("name") : std::string(source_);
+    const auto stated = [&](const char* key) -> std::optional<std::uint64_t> {
+      return line.has(key) ? std::optional(line.whole(key, std::numeric_limits<std::uint32_t>::max())) : std::nullopt;
+    };
+    stated_launches_ = stated("kernels");
+    stated_tensors_ = stated("tensors");
+    header_seen_ = true;
+  }
+
+  static std::int64_t tensor_id(const json_line& line, const nlohmann::json& value, const char* what) {
+    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<std::uint64_t>() > max_tensor_id)) {
+      line.refuse(std::string(what) + " names a tensor by something else than a whole number");
+    }
+    return value.get<std::int64_t>();
+  }
+
+  void read_tensor(const json_line& line) {
+    workload_tensor t;
+    t.id = tensor_id(line, line.at("tensor"), "tensor");
+    t.size = bytes{line.whole("bytes", address_limit)};
+    has_address_.push_back(line.has("addr"));
+    if (line.has("addr")) {
+      t.address = bytes{line.whole("addr", address_limit)};
+    }
+    if (line.has("persistent")) {
+      if (!line.at("persistent").is_boolean()) {
+        line.refuse("\"persistent\" is neither true nor false");
+      }
+      t.persistent = line.at("persistent").get<bool>();
+    }
+    if (line.has("free_after")) {
+      t.freed_after = static_cast<std::uint32_t>(line.whole("free_after", std::numeric_limits<std::uint32_t>::max()));
+    }
+    if (!by_id_.emplace(t.id, static_cast<std::uint32_t>(result_.tensors.size())).second) {
+      line.refuse("tensor " + std::to_string(t.id) + " is there twice");
+    }
+    result_.tensors.push_back(std::move(t));
+    tensor_lines_.push_back(line.number());
+  }
+
+  static std::vector<std::int64_t> read_ids(const json_line& line, const char* key) {
+    const nlohmann::json& value = line.at(key);
+    if (!value.is_array()) {
+      line.refuse(std::string(key) + " is not a list");
+    }
+    std::vector<std::int64_t> ids;
+    ids.reserve(value.size());
+    for (const nlohmann::json& id : value) {
+      ids.push_back(tensor_id(line, id, key));
+    }
+    return ids;
+  }
+
+  static std::vector<std::uint32_t> read_blocks(const json_line& line, const nlohmann::json& value) {
+    if (!value.is_array()) {
+      line.refuse("\"blocks\" mixes lists of blocks with something else");
+    }
+    std::vector<std::uint32_t> list;
+    list.reserve(value.size());
+    for (const nlohmann::json& b : value) {
+      list.push_back(static_cast<std::uint32_t>(line.whole(b, "blocks", std::numeric_limits<std::uint32_t>::max())));
+    }
+    return list;
+  }
+
+  void read_launch(const json_line& line) {
+    parsed_launch launch;
+    launch.line = line.number();
+    launch.kernel = line.string("kernel");
+    // Derived workloads may carry fractions; a launch never takes less than it says.
+    const double ns = std::ceil(line.number("ns"));
+    if (ns > longest_launch_ns) {
+      line.refuse("\"ns\" is more than a day");
+    }
+    launch.duration = nanoseconds{static_cast<std::int64_t>(ns)};
+    launch.in = read_ids(line, "in");
+    launch.out = read_ids(line, "out");
+    if (line.has("blocks")) {
+      const nlohmann::json& blocks = line.at("blocks");
+      if (!blocks.is_object()) {
+        line.refuse("\"blocks\" is not an object of lists");
+      }
+      for (const auto& [name, value] : blocks.items()) {
+        std::int64_t id = 0;
+        const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), id);
+        if (code != std::errc{} || end != name.data() + name.size()) {
+          line.refuse("\"blocks\" names \"" + name + "\", which is not the number of a tensor");
+        }
+        sparse_lists& sparse = launch.blocks[id];
+        if (!sparse.lists.empty()) {
+          line.refuse("\"blocks\" names tensor " + std::to_string(id) + " twice");
+        }
+        sparse.per_step = value.is_array() && !value.empty() && value.front().is_array();
+        if (sparse.per_step) {
+          for (const nlohmann::json& list : value) {
+            sparse.lists.push_back(read_blocks(line, list));
+          }
+          result_.variants = std::max(result_.variants, sparse.lists.size());
+        } else {
+          sparse.lists.push_back(read_blocks(line, value));
+        }
+      }
+    }
+    launches_.push_back(std::move(launch));
+  }
+
+  // A file that was edited may still have its old header, so this does not keep it from being replayed.
+  void compare_counts() {
+    const auto compare = [&](const char* what, std::optional<std::uint64_t> stated, std::size_t found) {
+      if (stated && *stated != found) {
+        result_.warnings.push_back(std::string(source_) + ": the header says " + std::to_string(*stated) + " " + what +
+                                   ", the file has " + std::to_string(found));
+      }
+    };
+    compare("launches", stated_launches_, launches_.size());
+    compare("tensors", stated_tensors_, result_.tensors.size());
+  }
+
+  /// Gives addresses to tensors that have none: one after another, large ones on a block boundary.
+  void place_tensors() {
+    std::uint64_t cursor = 0;
+    const auto round_up = [](std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; };
+    for (std::size_t i = 0; i < result_.tensors.size(); ++i) {
+      workload_tensor& t = result_.tensors[i];
+      if (!has_address_[i]) {
+        if (t.size >= block_size) {
+          cursor = round_up(cursor, block_size.count);
+        }
+        t.address = bytes{cursor};
+        cursor += round_up(t.size.count, 512);
+      }
+      if (t.address.count + t.size.count > address_limit) {
+        refuse_line(source_, tensor_lines_[i], "tensor " + std::to_string(t.id) + " ends beyond 8 PiB");
+      }
+      // No bytes inside a block still count as that block, as they do for the referee.
+      const std::uint64_t first = t.address / block_size;
+      const std::uint64_t end = (t.address.count + t.size.count + block_size.count - 1) / block_size.count;
+      t.span = {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(end - first)};
+    }
+  }
+
+  [[nodiscard]] std::uint32_t index_of(const parsed_launch& launch, std::int64_t id) const {
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) {
+      refuse_line(source_, launch.line, "tensor " + std::to_string(id) + " is not in the file");
+    }
+    return found->second;
+  }
+
+  void resolve_operands() {
+    result_.launches.resize(launches_.size());
+    std::unordered_map<std::int64_t, std::size_t> places;
+    for (std::size_t i = 0; i < launches_.size(); ++i) {
+      const parsed_launch& from = launches_[i];
+      workload_launch& to = result_.launches[i];
+      to.kernel = from.kernel;
+      to.duration = from.duration;
+      result_.compute += from.duration;
+      places.clear();
+      for (const std::int64_t id : from.in) {
+        if (places.emplace(id, to.operands.size()).second) {
+          to.operands.push_back({index_of(from, id), access::read, from.blocks.contains(id)});
+        }
+      }
+      for (const std::int64_t id : from.out) {
+        const auto [place, only_written] = places.emplace(id, to.operands.size());
+        if (only_written) {
+          const bool in_part = from.blocks.contains(id);
+          to.operands.push_back({index_of(from, id), in_part ? access::update : access::overwrite, in_part});
+        } else if (to.operands[place->second].mode == access::read) {
+          to.operands[place->second].mode = access::update;
+        }
+      }
+      for (const auto& [id, sparse] : from.blocks) {
+        const std::uint32_t count = result_.tensors[index_of(from, id)].span.count;
+        for (const std::vector<std::uint32_t>& list : sparse.lists) {
+          for (const std::uint32_t b : list) {
+            if (b >= count) {
+              refuse_line(source_, from.line,
+                          "\"blocks\" names block " + std::to_string(b) + " of tensor " + std::to_string(id) +
+                              ", which lies in " + std::to_string(count));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  void find_lives() {
+    born_written_.resize(result_.tensors.size());
+    const auto last = static_cast<std::uint32_t>(launches_.size() - 1);
+    for (std::uint32_t i = 0; i <= last; ++i) {
+      const auto use = [&](std::int64_t id, bool written) {
+        const std::uint32_t index = by_id_.at(id);
+        workload_tensor& t = result_.tensors[index];
+        if (!t.first_launch) {
+          t.first_launch = i;
+          born_written_[index] = written;
+        }
+        t.freed_after = std::min(std::max(t.freed_after, i), last);
+      };
+      for (const std::int64_t id : launches_[i].in) {
+        use(id, false);
+      }
+      for (const std::int64_t id : launches_[i].out) {
+        use(id, true);
+      }
+    }
+  }
+
+  /// Which contents die with which launch, and which launches find nothing alive.
+  ///
+  /// The spans of tensors cut the address space into pieces. A tensor is alive in its pieces from its first launch up
+  /// to, but not including, the launch that it is freed after. What none of them is alive in is dead.
+  void find_dead_and_fresh() {
+    fresh_.resize(launches_.size());
+    std::vector<std::uint32_t> cuts;
+    for (const workload_tensor& t : result_.tensors) {
+      if (t.first_launch) {
+        cuts.push_back(t.span.begin_value());
+        cuts.push_back(t.span.end_value());
+      }
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    const auto piece_at = [&](std::uint32_t block) {
+      return static_cast<std::size_t>(std::lower_bound(cuts.begin(), cuts.end(), block) - cuts.begin());
+    };
+
+    // The tensors of each piece, one list after another.
+    std::vector<std::size_t> begins(cuts.size() + 1);
+    std::size_t total = 0;
+    const auto for_each_piece = [&](auto&& visit) {
+      for (std::uint32_t i = 0; i < result_.tensors.size(); ++i) {
+        const workload_tensor& t = result_.tensors[i];
+        if (t.first_launch) {
+          const std::size_t end = piece_at(t.span.end_value());
+          for (std::size_t p = piece_at(t.span.begin_value()); p < end; ++p) {
+            visit(i, p);
+          }
+        }
+      }
+    };
+    for_each_piece([&](std::uint32_t i, std::size_t p) {
+      if (++total > most_pieces) {
+        refuse_line(source_, tensor_lines_[i], "too many tensors overlap");
+      }
+      ++begins[p + 1];
+    });
+    for (std::size_t p = 1; p < begins.size(); ++p) {
+      begins[p] += begins[p - 1];
+    }
+    std::vector<std::uint32_t> holders(total);
+    std::vector<std::size_t> ends(begins.begin(), begins.end() - 1);
+    for_each_piece([&](std::uint32_t i, std::size_t p) { holders[ends[p]++] = i; });
+
+    struct period {  // launches from, ..., to - 1; -1 is before the first one
+      std::int64_t from, to;
+    };
+    std::vector<period> alive;
+    const auto is_alive = [&](std::int64_t launch) {
+      const auto after = std::upper_bound(alive.begin(), alive.end(), launch,
+                                          [](std::int64_t at, const period& p) { return at < p.from; });
+      return after != alive.begin() && launch < std::prev(after)->to;
+    };
+    for (std::size_t p = 0; p + 1 < cuts.size(); ++p) {
+      const block_range piece{block_id{cuts[p]}, cuts[p + 1] - cuts[p]};
+      alive.clear();
+      for (std::size_t h = begins[p]; h < begins[p + 1]; ++h) {
+        const workload_tensor& t = result_.tensors[holders[h]];
+        if (t.persistent) {
+          alive.push_back({-1, static_cast<std::int64_t>(launches_.size())});
+        } else if (*t.first_launch < t.freed_after) {
+          alive.push_back({*t.first_launch, t.freed_after});
+        }
+      }
+      std::sort(alive.begin(), alive.end(), [](const period& a, const period& b) { return a.from < b.from; });
+      std::size_t kept = 0;
+      for (const period& a : alive) {
+        if (kept != 0 && a.from <= alive[kept - 1].to) {
+          alive[kept - 1].to = std::max(alive[kept - 1].to, a.to);
+        } else {
+          alive[kept++] = a;
+        }
+      }
+      alive.resize(kept);
+      for (std::size_t h = begins[p]; h < begins[p + 1]; ++h) {
+        const workload_tensor& t = result_.tensors[holders[h]];
+        if (t.persistent) {
+          continue;
+        }
+        const std::uint32_t first = *t.first_launch;
+        if (!is_alive(t.freed_after)) {
+          result_.launches[t.freed_after].dead.push_back(piece);
+        }
+        if (born_written_[holders[h]] && !is_alive(std::int64_t{first} - 1)) {
+          fresh_[first].push_back(piece);
+        }
+      }
+    }
+    for (std::size_t i = 0; i < launches_.size(); ++i) {
+      normalise(result_.launches[i].dead);
+      normalise(fresh_[i]);
+    }
+  }
+
+  void find_touched() {
+    std::size_t ranges = 0;
+    for (std::size_t i = 0; i < launches_.size(); ++i) {
+      const parsed_launch& from = launches_[i];
+      workload_launch& to = result_.launches[i];
+      // Lists of one length are used in turn; lists of different lengths meet again only after all variants.
+      std::size_t steps = 1;
+      std::size_t most = from.in.size() + from.out.size();
+      for (const auto& [id, sparse] : from.blocks) {
+        if (sparse.lists.size() != 1) {
+          steps = steps == 1 || steps == sparse.lists.size() ? sparse.lists.size() : result_.variants;
+        }
+        for (const std::vector<std::uint32_t>& list : sparse.lists) {
+          most = std::max(most, from.in.size() + from.out.size() + list.size());
+        }
+      }
+      if (steps * (most + 8) > most_ranges - ranges) {
+        refuse_line(source_, from.line, "too many look-ups that differ from step to step");
+      }
+      ranges += steps * (most + 8);
+      to.touched.resize(steps);
+      for (std::size_t variant = 0; variant < steps; ++variant) {
+        touched_blocks& t = to.touched[variant];
+        t.reads = blocks_of_all(from, from.in, variant);
+        t.writes = blocks_of_all(from, from.out, variant);
+        t.fresh = without(fresh_[i], t.reads);
+      }
+    }
+  }
+  [[nodiscard]] block_set blocks_of_all(const parsed_launch& launch, const std::vector<std::int64_t>& ids,
+                                        std::size_t variant) const {
+    block_set set;
+    for (const std::int64_t id : ids) {
+      const block_range span = result_.tensors[by_id_.at(id)].span;
+      const auto sparse = launch.blocks.find(id);
+      if (sparse == launch.blocks.end()) {
+        set.push_back(span);
+        continue;
+      }
+      const auto& lists = sparse->second.lists;
+      for (const std::uint32_t b : lists[variant % lists.size()]) {
+        set.push_back({block_id{span.begin_value() + b}, 1});
+      }
+    }
+    normalise(set);
+    return set;
+  }
+
+  void sum_up() {
+    block_set every;
+    std::size_t merged = 0;
+    for (const workload_launch& launch : result_.launches) {
+      for (const touched_blocks& t : launch.touched) {
+        const block_set all = t.all();
+        result_.largest_launch = std::max(result_.largest_launch, block_count(all));
+        every.insert(every.end(), all.begin(), all.end());
+        if (every.size() > 2 * merged + 4096) {
+          normalise(every);
+          merged = every.size();
+        }
+      }
+    }
+    normalise(every);
+    result_.blocks = block_count(every);
+    for (const workload_tensor& t : result_.tensors) {
+      if (t.first_launch) {
+        result_.end_block = std::max(result_.end_block, t.span.end_value());
+        if (t.persistent) {
+          result_.persistent.push_back(t.span);
+        }
+      }
+    }
+    normalise(result_.persistent);
+  }
+
+  static constexpr std::uint64_t max_tensor_id = std::numeric_limits<std::int64_t>::max();
+  static constexpr double longest_launch_ns = 86400e9;
+
+  std::string_view source_;
+  bool header_seen_ = false;
+  std::size_t last_line_ = 1;
+  std::optional<std::uint64_t> stated_launches_{};
+  std::optional<std::uint64_t> stated_tensors_{};
+  std::vector<parsed_launch> launches_{};
+  std::unordered_map<std::int64_t, std::uint32_t> by_id_{};  // index of the tensor
+  std::vector<std::size_t> tensor_lines_{};                  // by index, like those that follow
+  std::vector<bool> has_address_{};
+  std::vector<bool> born_written_{};  // its first launch writes it and does not read it
+  std::vector<block_set> fresh_{};    // by launch, what it may read not taken off yet
+  workload result_{};
+};
+
+}  // namespace
+
+std::uint32_t block_count(const block_set& set) {
+  std::uint32_t sum = 0;
+  for (const block_range r : set) {
+    sum += r.count;
+  }
+  return sum;
+}
+
+block_set touched_blocks::all() const {
+  block_set set = reads;
+  set.insert(set.end(), writes.begin(), writes.end());
+  normalise(set);
+  return set;
+}
+
+workload parse_workload(std::string_view source, std::string_view text) { return parser(source, text).take(); }
+
+workload read_workload(const std::string& path) { return parse_workload(path, read_text(path)); }
+
+}  // namespace deepum::replay

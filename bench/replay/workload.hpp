@@ -1,0 +1,93 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deepum::replay {
+
+/// A set of blocks: ranges in ascending order that neither overlap nor touch.
+using block_set = std::vector<block_range>;
+
+/// Number of blocks in a set.
+[[nodiscard]] std::uint32_t block_count(const block_set& set);
+
+/// A tensor of a workload.
+struct workload_tensor {
+  std::int64_t id = 0;  ///< as the file names it
+  bytes address{};      ///< of its first byte
+  bytes size{};
+  block_range span{};       ///< blocks it lies in; small tensors share blocks, and addresses are used again
+  bool persistent = false;  ///< alive across steps; the others are born at their first launch
+  std::optional<std::uint32_t> first_launch{};  ///< nothing: no launch names it
+  std::uint32_t freed_after = 0;                ///< its last launch, or a later one after which it is freed
+};
+
+/// What a launch does with one tensor.
+struct workload_operand {
+  std::uint32_t tensor = 0;     ///< index into `workload::tensors`
+  access mode = access::read;   ///< `overwrite` where it is written only, and as a whole
+  bool data_dependent = false;  ///< the launch touches only some of its blocks
+  friend constexpr bool operator==(const workload_operand&, const workload_operand&) = default;
+};
+
+/// The blocks that a launch touches in one step.
+struct touched_blocks {
+  block_set reads{};
+  block_set writes{};
+  block_set fresh{};  ///< hold nothing alive before the launch, and are not read: they need no fetch
+
+  /// Blocks that are read or written.
+  [[nodiscard]] block_set all() const;
+};
+
+/// A launch of a workload.
+struct workload_launch {
+  std::string kernel{};
+  nanoseconds duration{};
+  std::vector<workload_operand> operands{};  ///< tensors that are read, then those that are only written
+  std::vector<touched_blocks> touched{};     ///< one for all steps, or one a step, used in turn
+  block_set dead{};                          ///< contents are dead once the launch has run
+
+  /// @param variant  Of the step, as `workload::variant_of` says.
+  [[nodiscard]] const touched_blocks& touches(std::size_t variant) const { return touched[variant % touched.size()]; }
+};
+
+/// One training or inference step that is repeated, as `parse_workload` reads it.
+///
+/// What it says of the blocks of each launch is the same as what the referee's `workload.py` says.
+struct workload {
+  std::string name{};
+  std::vector<workload_tensor> tensors{};   ///< in the order of the file
+  std::vector<workload_launch> launches{};  ///< of one step; at least one
+  std::size_t variants = 1;                 ///< steps until data-dependent accesses repeat
+  nanoseconds compute{};                    ///< time of all launches of a step
+  std::uint32_t blocks = 0;                 ///< that any launch of any step touches
+  std::uint32_t largest_launch = 0;         ///< most blocks of one launch
+  std::uint32_t end_block = 0;              ///< all spans of tensors that launches use lie before it
+  block_set persistent{};                   ///< blocks with live contents across steps; they start on the host
+  std::vector<std::string> warnings{};      ///< what is odd in the file, and does not keep it from being replayed
+
+  [[nodiscard]] std::size_t variant_of(std::size_t step) const { return step % variants; }
+};
+
+/// Reads a workload in format version 1: JSON Lines, a header, then tensors and launches.
+/// @param source  Name of the file, for messages.
+/// @param text    Its contents, unpacked.
+/// @errors        `status::bad_format` with the line and the reason. Memory: proportional to the text, except where
+/// many
+///                tensors overlap or many look-ups differ from step to step; such a file is refused beyond a GiB or so.
+[[nodiscard]] workload parse_workload(std::string_view source, std::string_view text);
+
+/// Reads a workload from a file, plain or gzip.
+/// @errors  As `read_text` and `parse_workload`.
+[[nodiscard]] workload read_workload(const std::string& path);
+
+}  // namespace deepum::replay
