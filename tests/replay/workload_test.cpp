@@ -138,6 +138,13 @@ TEST_CASE("what a launch is the first to write is fresh, unless it reads it or s
   CHECK(blocks(w.launches[2].touches(0).fresh) == numbers{3});
 }
 
+TEST_CASE("what a launch reads is not fresh, not even where it is the first to name it") {
+  const workload shared = parse(tensor(0, 10, R"(,"addr":0)") + tensor(1, 10, R"(,"addr":512)") + launch("1", "0"));
+  CHECK(shared.launches[0].touches(0).fresh.empty());
+  const workload in_part = parse(tensor(0, 4 * one_block) + launch("0", "0", R"(,"blocks":{"0":[1]})"));
+  CHECK(in_part.launches[0].touches(0).fresh.empty());
+}
+
 TEST_CASE("data-dependent accesses touch the blocks listed, one list for all steps or one a step in turn") {
   const workload w =
       parse(tensor(0, 8 * one_block, at_block(10) + R"(,"persistent":true)") + tensor(1, 8 * one_block, at_block(20)) +
