@@ -161,6 +161,10 @@ class driver {
 
   /// One plan, carried out only where asked.
   plan next_plan() {
+    policy_.on_host_access({}, access::read, map);  // an event of no consequence: a policy plans after events only
+    return ask();
+  }
+  plan ask() {
     plan p;
     policy_.plan_next(map, p);
     return p;
@@ -170,19 +174,17 @@ class driver {
       return;
     }
     for (int round = 0; round < 64; ++round) {
-      const plan p = next_plan();
-      bool moved = false;
-      for (const command& c : p.commands) {
-        moved = carry_out(c) || moved;
-      }
-      if (!moved) {
+      const plan p = ask();
+      if (p.commands.empty() && !p.supersedes) {
         return;
+      }
+      for (const command& c : p.commands) {
+        carry_out(c);
       }
     }
     lost.push_back("plans never come to an end");
   }
-  bool carry_out(const command& c) {
-    bool moved = false;
+  void carry_out(const command& c) {
     commands.push_back(c);
     for_each(c.range, [&](block_id b) {
       const block_state& s = map[b];
@@ -191,13 +193,11 @@ class driver {
           if (!map.present(b) && map.room() != 0) {
             ++prefetched;
             bring(b);
-            moved = true;
           }
           break;
         case action::evict:
           if (map.resident(b)) {
             leave(b);
-            moved = true;
           }
           break;
         case action::drop:
@@ -206,7 +206,6 @@ class driver {
           }
           map.drop(b);
           policy_.on_migrated({b, 1}, location::host(), map);
-          moved = true;
           break;
         case action::discard:
           if (s.life == liveness::live && !overwritten_next(b)) {
@@ -215,13 +214,11 @@ class driver {
           host_[b.value] = device_[b.value] = poison;
           map.discard(b);
           policy_.on_migrated({b, 1}, location::host(), map);
-          moved = true;
           break;
         case action::clean: lost.push_back("nobody plans that yet"); break;
         case action::advise: break;
       }
     });
-    return moved;
   }
 
   std::uint64_t faults = 0;

@@ -70,9 +70,10 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
   std::deque<std::uint32_t> ids;
   std::size_t issued = 0;
   std::uint64_t number = 0;
-  const std::size_t rounds = deepum_test::scaled(20000);
+  std::vector<bool> resident(block_count);
+  const std::size_t rounds = deepum_test::scaled(10000);
   for (std::size_t round = 0; round < rounds; ++round) {
-    switch (below(6)) {
+    switch (below(7)) {
       case 0:
       case 1: {
         if (twin.size() < 40) {
@@ -114,6 +115,12 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
           u.replace_needs(at, twin[at].second);
         }
         break;
+      case 5: {
+        const std::uint32_t b = below(block_count);
+        resident[b] = below(2) != 0;
+        u.set_resident(block_id{b}, resident[b]);
+        break;
+      }
       default:
         if (below(20) == 0) {
           u.drop_predictions();
@@ -124,6 +131,8 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
     REQUIRE(u.size() == twin.size());
     REQUIRE(u.issued() == issued);
     std::size_t uses = 0;
+    std::vector<std::uint32_t> kept(twin.size());
+    std::vector<std::uint32_t> missed(twin.size());
     for (std::uint32_t b = 0; b < block_count; ++b) {
       std::optional<std::uint32_t> first;
       for (std::size_t i = 0; i < twin.size(); ++i) {
@@ -135,7 +144,17 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
         }
       }
       REQUIRE(u.next_use(block_id{b}) == first);
+      if (first) {
+        ++(resident[b] ? kept : missed)[*first];
+      }
     }
+    std::size_t all_kept = 0;
+    for (std::size_t i = 0; i < twin.size(); ++i) {
+      REQUIRE(u.kept_for(i) == kept[i]);
+      REQUIRE(u.missed_by(i) == missed[i]);
+      all_kept += kept[i];
+    }
+    REQUIRE(u.kept() == all_kept);
     REQUIRE(u.use_count() == uses);
   }
 }

@@ -54,6 +54,9 @@ class block_map {
   /// Blocks that could arrive without any leaving.
   [[nodiscard]] std::uint32_t room() const { return occupied_ < budget_ ? budget_ - occupied_ : 0; }
 
+  /// Blocks on their way out, whose room will be free.
+  [[nodiscard]] std::uint32_t leaving() const { return leaving_; }
+
   /// The block has a copy on the device that launches can use (it may be on its way out).
   [[nodiscard]] bool resident(block_id b) const { return states_[b.value].copies.at(device_) || linked(b.value); }
   /// The block takes room on the device: resident or arriving.
@@ -84,13 +87,13 @@ class block_map {
   /// A copy to the device, or room for new contents there, was commanded.
   void start_arriving(block_id b) {
     expects(!present(b), "a block starts to arrive that is on the device already");
-    states_[b.value].moving = motion::arriving;
+    set_motion(states_[b.value], motion::arriving);
     ++occupied_;
   }
   /// The command failed or was taken back; the room is free again.
   void cancel_arriving(block_id b) {
     expects(states_[b.value].moving == motion::arriving, "an arrival is cancelled that was not under way");
-    states_[b.value].moving = motion::none;
+    set_motion(states_[b.value], motion::none);
     --occupied_;
   }
   /// The block is on the device now, by command or through a fault; it becomes the most recently migrated one.
@@ -98,7 +101,7 @@ class block_map {
   void arrive(block_id b, bool host_copy_stays) {
     block_state& s = states_[b.value];
     if (s.moving == motion::arriving) {
-      s.moving = motion::none;
+      set_motion(s, motion::none);
     } else if (!linked(b.value)) {
       ++occupied_;
     }
@@ -121,14 +124,14 @@ class block_map {
     states_[b.value].dirty = true;
   }
   /// A copy to the host was commanded, after which the device gives the block up (leaving) or keeps it (cleaning).
-  void start_leaving(block_id b) { states_[b.value].moving = motion::leaving; }
-  void start_cleaning(block_id b) { states_[b.value].moving = motion::cleaning; }
-  void stop_moving(block_id b) { states_[b.value].moving = motion::none; }
+  void start_leaving(block_id b) { set_motion(states_[b.value], motion::leaving); }
+  void start_cleaning(block_id b) { set_motion(states_[b.value], motion::cleaning); }
+  void stop_moving(block_id b) { set_motion(states_[b.value], motion::none); }
   /// The host has a current copy, and so has the device.
   void clean(block_id b) {
     states_[b.value].copies.add(location::host());
     states_[b.value].dirty = false;
-    states_[b.value].moving = motion::none;
+    set_motion(states_[b.value], motion::none);
   }
   /// The device gave the block up; the host has its contents (if there are any).
   void depart(block_id b) {
@@ -162,6 +165,11 @@ class block_map {
   [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(states_.size()); }
   [[nodiscard]] bool linked(std::uint32_t b) const { return links_[b].older != unlinked; }
 
+  void set_motion(block_state& s, motion to) {
+    leaving_ += to == motion::leaving ? 1U : 0U;
+    leaving_ -= s.moving == motion::leaving ? 1U : 0U;
+    s.moving = to;
+  }
   void release_room(block_id b) {
     block_state& s = states_[b.value];
     if (linked(b.value) || s.moving == motion::arriving) {
@@ -170,7 +178,7 @@ class block_map {
     unlink(b.value);
     s.copies.remove(device_);
     s.dirty = false;
-    s.moving = motion::none;
+    set_motion(s, motion::none);
   }
   void unlink(std::uint32_t b) {
     if (linked(b)) {
@@ -191,6 +199,7 @@ class block_map {
   location device_;
   std::uint32_t budget_;
   std::uint32_t occupied_ = 0;
+  std::uint32_t leaving_ = 0;
   std::uint64_t order_ = 0;
 };
 

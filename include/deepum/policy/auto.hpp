@@ -38,8 +38,9 @@ inline namespace v0 {
 /// others, so that one that is never used again does not hold its blocks for ever. Where half of a stream's predictions
 /// have been wrong lately, nothing is fetched for launches that are only predicted until they have been right for a while.
 ///
-/// Cost: a launch that comes as predicted adds one prediction, linear in its blocks. A plan looks at launches whose blocks
-/// are not all there, and only where something has to make room at what is resident.
+/// Cost: a launch that comes as predicted adds one prediction, linear in its blocks. A plan walks the launches from both
+/// ends of the horizon, and looks at the blocks only of those that miss something or that something is kept for. It walks
+/// through all that is resident only while some of that has no known use.
 class auto_policy final : public policy {
  public:
   explicit auto_policy(const policy_options& options = {})
@@ -51,10 +52,12 @@ class auto_policy final : public policy {
   [[nodiscard]] std::string_view name() const override { return "auto"; }
 
   void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
+    gate_.stir();
     at(stream).lookahead = lookahead ? lookahead : options_.lookahead;
   }
 
   void on_launch(const launch_record& record, const block_map& map) override {
+    gate_.stir();
     const observation seen = history_.observe(record.stream, record.signature);
     per_stream& s = at(record.stream);
     s.last_issue = ++launches_;
@@ -81,6 +84,7 @@ class auto_policy final : public policy {
   }
 
   void on_finish(launch_id launch, stream_id stream, const block_map&) override {
+    gate_.stir();
     per_stream& s = at(stream);
     while (s.ahead.issued() != 0 && s.ahead[0].launch <= launch) {
       const upcoming_launch& done = s.ahead[0];
@@ -95,6 +99,7 @@ class auto_policy final : public policy {
 
   /// A fault that no launch can be held responsible for is credited to all that are executing.
   void on_fault(const fault_record& fault, const block_map& map) override {
+    gate_.stir();
     execution_id culprit{};
     for (per_stream& s : streams_) {
       const std::size_t candidates = fault.launch.valid() ? s.ahead.issued() : std::min<std::size_t>(1, s.ahead.issued());
@@ -116,22 +121,38 @@ class auto_policy final : public policy {
   }
 
   void on_migrated(block_range range, location to, const block_map& map) override {
+    gate_.stir();
+    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+      set_resident(block_id{b}, map.resident(block_id{b}));
+    }
     if (to != map.device()) {
       look_again(range);
     }
   }
-  void on_live(block_range range, const block_map&) override { look_again(range); }
+  void on_live(block_range range, const block_map&) override {
+    gate_.stir();
+    look_again(range);
+  }
+  void on_dead(block_range range, const block_map&) override {
+    gate_.stir();
+    dead_.push_back(range);
+  }
   /// What the host has just touched is not fetched for predictions until the program launches something: it may well go
   /// on touching it.
   void on_host_access(block_range range, access, const block_map&) override {
+    gate_.stir();
     held_by_host_.push_back(range);
     look_again(range);
   }
 
   void plan_next(const block_map& map, plan& out) override {
+    if (!gate_.open(map)) {
+      return;
+    }
     out.supersedes = true;
     refresh_outdated();
     missing_.clear();
+    begin_marks(map);
     if (options_.prefetch) {
       collect_missing(map);
     }
@@ -196,15 +217,18 @@ class auto_policy final : public policy {
     block_id block{};
     victim_kind kind = victim_kind::ordinary;
     bool clean = false;
-    bool forced = false;         // the budget demands it
-    std::uint32_t age_rank = 0;  // 0: the least recently migrated one
+    bool forced = false;  // the budget demands it
     std::uint64_t distance = 0;
+    std::uint64_t migrated_at = 0;
   };
 
   per_stream& at(stream_id stream) {
     while (stream.value >= streams_.size()) {
       streams_.emplace_back();
       streams_.back().lookahead = options_.lookahead;
+      for (std::uint32_t b = 0; b != resident_.size(); ++b) {
+        streams_.back().ahead.set_resident(block_id{b}, resident_[b]);
+      }
     }
     return streams_[stream.value];
   }
@@ -246,6 +270,20 @@ class auto_policy final : public policy {
       }
     }
     outdated_.clear();
+  }
+
+  // What is known of who is on the device; it may lag behind the block map.
+  void set_resident(block_id b, bool resident) {
+    if (b.value >= resident_.size()) {
+      resident_.resize(std::size_t{b.value} + 1);
+    }
+    if (resident_[b.value] != resident) {
+      resident_[b.value] = resident;
+      resident_count_ += resident ? 1 : std::size_t(-1);
+      for (per_stream& s : streams_) {
+        s.ahead.set_resident(b, resident);
+      }
+    }
   }
 
   // Something may be missing again.
@@ -340,18 +378,28 @@ class auto_policy final : public policy {
     return reach;
   }
 
-  // The blocks that are missing, those that are needed first in front, as many as one plan may ask for.
-  void collect_missing(const block_map& map) {
+  // A block has a part in a plan once.
+  void begin_marks(const block_map& map) {
     if (++plan_number_ == 0) {
       std::fill(planned_.begin(), planned_.end(), 0);
       plan_number_ = 1;
     }
     planned_.resize(map.size());
+  }
+
+  // The blocks that are missing, those that are needed first in front, as many as one plan may ask for.
+  void collect_missing(const block_map& map) {
     cursors_.clear();
-    for (const per_stream& s : streams_) {
+    for (per_stream& s : streams_) {
       cursors_.push_back(s.settled);
     }
     for (;;) {
+      for (std::size_t i = 0; i != streams_.size(); ++i) {
+        per_stream& s = streams_[i];
+        for (std::size_t& at = cursors_[i]; at < reach(s) && s.ahead.missed_by(at) == 0; ++at) {
+          s.settled += s.settled == at ? 1 : 0;
+        }
+      }
       std::size_t nearest = streams_.size();
       std::uint64_t distance = never;
       for (std::size_t i = 0; i != streams_.size(); ++i) {
@@ -378,6 +426,9 @@ class auto_policy final : public policy {
     for (const block_range r : *l.needs) {
       for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
         if (map.present(block_id{b}) || detail::is_dead(map[block_id{b}])) {
+          if (map.resident(block_id{b})) {
+            set_resident(block_id{b}, true);
+          }
           continue;
         }
         all_there = false;
@@ -399,7 +450,7 @@ class auto_policy final : public policy {
     const std::int64_t room = detail::room_to_come(map);
     const std::size_t excess = room < 0 ? static_cast<std::size_t>(-room) : 0;
     const std::size_t free = room > 0 ? std::min(static_cast<std::size_t>(room), missing_.size()) : 0;
-    collect_victims(map, excess + missing_.size() - free, excess != 0);
+    collect_victims(map, excess + missing_.size() - free, excess);
 
     std::size_t taken = std::min(excess, victims_.size());
     for (std::size_t i = 0; i != taken; ++i) {
@@ -419,39 +470,130 @@ class auto_policy final : public policy {
     return v.kind == victim_kind::dead || v.distance > m.distance;
   }
 
-  // The `count` blocks that should leave first, in that order.
-  void collect_victims(const block_map& map, std::size_t count, bool over_budget) {
+  // The `count` blocks that should leave first, in that order; fewer where the rest is needed no later than all that is
+  // missing. Dead ones, overwritten ones, those without a known use, then from the farthest launch on.
+  void collect_victims(const block_map& map, std::size_t count, std::size_t excess) {
     victims_.clear();
-    std::uint32_t rank = 0;
-    map.for_each_least_recently_migrated([&](block_id b) {
-      const block_state& s = map[b];
-      victim v{.block = b, .age_rank = rank++, .distance = next_use(b)};
-      v.clean = s.copies.at(location::host()) && !s.dirty;
-      const bool dead = options_.invalidate && detail::is_dead(s);
-      if (s.moving != motion::none || (dead && s.users != 0) || (!dead && v.distance == 0)) {
-        return true;  // on its way already, soon to be had for nothing, or in use
+    collect_dead(map);
+    if (options_.discard_overwritten) {
+      collect_overwritten(map);
+    }
+    if (!options_.pre_evict) {
+      count = excess;
+    }
+    std::size_t kept = 0;
+    for (const per_stream& s : streams_) {
+      kept += s.ahead.kept();
+    }
+    if (victims_.size() < count && (streams_.size() > 1 || kept < resident_count_)) {
+      const std::size_t from = victims_.size();
+      map.for_each_least_recently_migrated([&](block_id b) {
+        set_resident(b, true);
+        if (next_use(b) == never) {
+          consider(map, b, never);
+        }
+        return true;
+      });
+      sort_equals(from, count);
+    }
+    collect_farthest(map, count, excess);
+    // Those that are to be had for nothing are taken first, but not more than are needed.
+    victims_.resize(std::min(victims_.size(), std::max(count, excess)));
+  }
+  void collect_dead(const block_map& map) {
+    if (!options_.invalidate) {
+      return;
+    }
+    std::size_t kept = 0;
+    for (const block_range range : dead_) {
+      bool any = false;
+      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+        const block_state& s = map[block_id{b}];
+        if (!map.resident(block_id{b}) || !detail::is_dead(s)) {
+          continue;
+        }
+        any = true;
+        if (s.users == 0 && s.moving == motion::none && planned_[b] != plan_number_) {
+          planned_[b] = plan_number_;
+          victims_.push_back({.block = block_id{b}, .kind = victim_kind::dead, .distance = never});
+        }
       }
-      v.kind = dead                       ? victim_kind::dead
-               : overwritten_next(map, b) ? victim_kind::overwritten
-                                          : victim_kind::ordinary;
-      if (options_.pre_evict || over_budget || dead) {
-        victims_.push_back(v);
+      if (any) {
+        dead_[kept++] = range;
       }
-      return true;
-    });
-    const auto leaves_first = [](const victim& a, const victim& b) {
-      if (a.kind != b.kind) {
-        return a.kind < b.kind;
+    }
+    dead_.resize(kept);
+  }
+  void collect_overwritten(const block_map& map) {
+    for (const per_stream& s : streams_) {
+      for (std::size_t at = s.ahead.issued(); at-- > 1;) {
+        for (const block_range r : s.ahead[at].overwritten) {
+          for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
+            if (map.resident(block_id{b}) && map[block_id{b}].moving == motion::none &&
+                planned_[b] != plan_number_ && overwritten_next(map, block_id{b})) {
+              planned_[b] = plan_number_;
+              victims_.push_back(
+                  {.block = block_id{b}, .kind = victim_kind::overwritten, .distance = next_use(block_id{b})});
+            }
+          }
+        }
       }
-      if (a.distance != b.distance) {
-        return a.distance > b.distance;
+    }
+  }
+  void collect_farthest(const block_map& map, std::size_t count, std::size_t excess) {
+    cursors_.clear();
+    for (const per_stream& s : streams_) {
+      cursors_.push_back(s.ahead.size());
+    }
+    const std::uint64_t nearest = excess != 0 || missing_.empty() ? 0 : missing_.front().distance;
+    while (victims_.size() < count) {
+      // The farthest launch of all streams that something is kept for.
+      std::size_t stream = streams_.size();
+      std::uint64_t distance = nearest;
+      for (std::size_t i = 0; i != streams_.size(); ++i) {
+        const per_stream& s = streams_[i];
+        while (cursors_[i] != 0 && s.ahead.kept_for(cursors_[i] - 1) == 0) {
+          --cursors_[i];
+        }
+        if (cursors_[i] != 0 && cursors_[i] - 1 + idle_for(s) > distance) {
+          stream = i;
+          distance = cursors_[i] - 1 + idle_for(s);
+        }
       }
-      return a.clean != b.clean ? a.clean : a.age_rank < b.age_rank;
-    };
-    const std::size_t kept = std::min(count, victims_.size());
-    std::partial_sort(victims_.begin(), victims_.begin() + static_cast<std::ptrdiff_t>(kept), victims_.end(),
-                      leaves_first);
-    victims_.resize(kept);
+      if (stream == streams_.size()) {
+        return;
+      }
+      const std::size_t from = victims_.size();
+      const need_list needs = streams_[stream].ahead[--cursors_[stream]].needs;
+      for (const block_range r : *needs) {
+        for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
+          set_resident(block_id{b}, map.resident(block_id{b}));
+          if (map.resident(block_id{b}) && next_use(block_id{b}) == distance) {
+            consider(map, block_id{b}, distance);
+          }
+        }
+      }
+      sort_equals(from, count);
+    }
+  }
+  void consider(const block_map& map, block_id b, std::uint64_t distance) {
+    const block_state& s = map[b];
+    const bool soon_free = options_.invalidate && detail::is_dead(s);  // a launch in flight may still touch it
+    if (s.moving == motion::none && !soon_free && planned_[b.value] != plan_number_) {
+      planned_[b.value] = plan_number_;
+      victims_.push_back({.block = b,
+                          .clean = s.copies.at(location::host()) && !s.dirty,
+                          .distance = distance,
+                          .migrated_at = s.migrated_at});
+    }
+  }
+  // Those from `from` on are needed equally late: a clean one leaves first, then the least recently migrated one.
+  void sort_equals(std::size_t from, std::size_t count) {
+    const auto place = [&](std::size_t i) { return victims_.begin() + static_cast<std::ptrdiff_t>(i); };
+    std::partial_sort(place(from), place(std::clamp(count, from, victims_.size())), victims_.end(),
+                      [](const victim& x, const victim& y) {
+                        return x.clean != y.clean ? x.clean : x.migrated_at < y.migrated_at;
+                      });
   }
 
   void write_evictions(const block_map& map, plan& out) {
@@ -510,11 +652,16 @@ class auto_policy final : public policy {
   std::size_t in_flight_incomplete_ = 0;
   std::uint64_t launches_ = 0;
 
+  std::vector<bool> resident_{};              // by block
+  std::size_t resident_count_ = 0;
+  std::vector<block_range> dead_{};           // said to be dead, perhaps on the device
+  detail::plan_gate gate_{};
+
   // Of the plan being made; kept for their memory.
   std::vector<missing_block> missing_{};
   std::vector<victim> victims_{};
   std::vector<std::size_t> cursors_{};
-  std::vector<std::uint32_t> planned_{};  // by block: the plan that asked for it last
+  std::vector<std::uint32_t> planned_{};  // by block: the plan that it had a part in last
   std::uint32_t plan_number_ = 0;
 };
 

@@ -42,16 +42,19 @@ class deepum_policy final : public policy {
   [[nodiscard]] std::string_view name() const override { return "deepum"; }
 
   void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
+    gate_.stir();
     at(stream).lookahead = lookahead.value_or(default_lookahead());
   }
 
   void on_launch(const launch_record& record, const block_map&) override {
     ++launches_;
+    gate_.stir();
     const observation seen = history_.observe(record.stream, record.signature);
     at(record.stream).in_flight.push_back({record.id, seen.id, seen.context});
   }
 
   void on_finish(launch_id launch, stream_id stream, const block_map&) override {
+    gate_.stir();
     per_stream& s = at(stream);
     while (!s.in_flight.empty() && s.in_flight.front().launch <= launch) {
       tables_.finish(s.in_flight.front().launch);
@@ -60,7 +63,13 @@ class deepum_policy final : public policy {
     }
   }
 
+  void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
+  void on_live(block_range, const block_map&) override { gate_.stir(); }
+  void on_dead(block_range, const block_map&) override { gate_.stir(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
+
   void on_fault(const fault_record& fault, const block_map&) override {
+    gate_.stir();
     if (!fault.launch.valid()) {
       return;
     }
@@ -79,6 +88,9 @@ class deepum_policy final : public policy {
   }
 
   void plan_next(const block_map& map, plan& out) override {
+    if (!gate_.open(map)) {
+      return;
+    }
     out.supersedes = true;
     std::int64_t wanted = 0;
     if (options_.prefetch) {
@@ -275,6 +287,7 @@ class deepum_policy final : public policy {
   std::deque<chained_block> queue_{};    // visited, not known to be served
   std::vector<chained_block> missing_{}; // of those, what this plan may ask for
   std::vector<expectation> expected_{};  // by block
+  detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;
 };
 

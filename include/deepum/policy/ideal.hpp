@@ -16,18 +16,27 @@ class ideal_policy final : public policy {
   [[nodiscard]] std::string_view name() const override { return "ideal"; }
 
   void on_launch(const launch_record&, const block_map&) override {
+    gate_.stir();
     ++launches_;
     wanted_.insert(wanted_.end(), departed_.begin(), departed_.end());
     departed_.clear();
   }
-  void on_live(block_range range, const block_map&) override { wanted_.push_back(range); }
+  void on_live(block_range range, const block_map&) override {
+    gate_.stir();
+    wanted_.push_back(range);
+  }
   void on_migrated(block_range range, location to, const block_map& map) override {
+    gate_.stir();
     if (to != map.device()) {
       departed_.push_back(range);
     }
   }
+  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
 
   void plan_next(const block_map& map, plan& out) override {
+    if (!gate_.open(map)) {
+      return;
+    }
     out.supersedes = true;
     std::uint32_t room = map.room();
     std::size_t kept = 0;
@@ -58,6 +67,7 @@ class ideal_policy final : public policy {
  private:
   std::vector<block_range> wanted_{};    // live, and perhaps not on the device
   std::vector<block_range> departed_{};  // since the last launch
+  detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;
 };
 

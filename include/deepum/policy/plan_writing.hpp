@@ -38,15 +38,33 @@ inline void append(plan& out, const command& kind, block_id b, std::size_t from 
 
 /// Blocks that can still arrive once those that are leaving are gone; negative: the arena holds more than its budget.
 [[nodiscard]] inline std::int64_t room_to_come(const block_map& map) {
-  std::int64_t room = static_cast<std::int64_t>(map.budget()) - static_cast<std::int64_t>(map.occupied());
-  map.for_each_least_recently_migrated([&](block_id b) {
-    room += map[b].moving == motion::leaving ? 1 : 0;
-    return true;
-  });
-  return room;
+  return static_cast<std::int64_t>(map.budget()) + map.leaving() - map.occupied();
 }
 
 [[nodiscard]] inline bool is_dead(const block_state& s) { return s.life != liveness::live; }
+
+/// Lets a policy plan only where something has happened since its last plan, so that it need not say the same again.
+class plan_gate {
+ public:
+  /// An event happened.
+  void stir() { stirred_ = true; }
+  /// Whether there is a reason to plan; the plan that follows takes it away.
+  bool open(const block_map& map) {
+    const bool moved = occupied_ != map.occupied() || leaving_ != map.leaving() || budget_ != map.budget();
+    occupied_ = map.occupied();
+    leaving_ = map.leaving();
+    budget_ = map.budget();
+    const bool stirred = stirred_;
+    stirred_ = false;
+    return stirred || moved;
+  }
+
+ private:
+  bool stirred_ = true;
+  std::uint32_t occupied_ = 0;
+  std::uint32_t leaving_ = 0;
+  std::uint32_t budget_ = 0;
+};
 
 }  // namespace detail
 }  // namespace v0

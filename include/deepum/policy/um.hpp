@@ -14,9 +14,18 @@ class um_policy final : public policy {
  public:
   [[nodiscard]] std::string_view name() const override { return "um"; }
 
-  void on_launch(const launch_record&, const block_map&) override { ++launches_; }
+  void on_launch(const launch_record&, const block_map&) override {
+    ++launches_;
+    gate_.stir();
+  }
+
+  void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
 
   void plan_next(const block_map& map, plan& out) override {
+    if (!gate_.open(map)) {
+      return;
+    }
     out.supersedes = true;
     if (map.occupied() <= map.budget()) {
       return;
@@ -39,6 +48,7 @@ class um_policy final : public policy {
   }
 
  private:
+  detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;
 };
 

@@ -30,8 +30,11 @@ struct upcoming_launch {
 /// each block which of them will use it next.
 ///
 /// A launch is named by its distance: 0 is the executing one, or the next one where none is executing. Everything is
-/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes. Not
-/// synchronised.
+/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes. The blocks that
+/// a launch is the next to use are tallied, those on the device and those elsewhere, so that a planner finds the first
+/// launch that misses something, and the last one that something is kept for, without looking at blocks.
+///
+/// Not synchronised.
 class upcoming_launches {
  public:
   /// Number of launches, issued and predicted.
@@ -46,8 +49,7 @@ class upcoming_launches {
     const bool as_predicted = issued_ < launches_.size() && launches_[issued_].id == launch.id;
     if (!as_predicted) {
       drop_predictions();
-      launches_.emplace_back();
-      launches_.back().needs = nothing_;
+      append();
     }
     replace_needs(issued_, launch.needs);
     launches_[issued_] = std::move(launch);
@@ -56,9 +58,8 @@ class upcoming_launches {
   }
   /// One more launch is predicted after all others.
   void predict(execution_id id, need_list needs) {
-    launches_.emplace_back();
+    append();
     launches_.back().id = id;
-    launches_.back().needs = nothing_;
     replace_needs(launches_.size() - 1, std::move(needs));
   }
   /// Removes what is only predicted.
@@ -66,12 +67,14 @@ class upcoming_launches {
     while (launches_.size() > issued_) {
       replace_needs(launches_.size() - 1, nothing_);
       launches_.pop_back();
+      tallies_.pop_back();
     }
   }
   /// The oldest launch finished, and all uses that it would have made of a block are over.
   void pop_front() {
     replace_needs(0, nothing_);
     launches_.pop_front();
+    tallies_.pop_front();
     ++head_;
     issued_ -= issued_ != 0 ? 1 : 0;
   }
@@ -94,12 +97,31 @@ class upcoming_launches {
     }
     return pool_[uses_[b.value].first].at - head_;
   }
+  /// A block came to the device or left it.
+  void set_resident(block_id b, bool resident) {
+    if (b.value >= uses_.size()) {
+      uses_.resize(std::size_t{b.value} + 1);
+    }
+    use_list& list = uses_[b.value];
+    if (list.resident != resident) {
+      tally_first(list, -1);
+      list.resident = resident;
+      tally_first(list, 1);
+    }
+  }
+  /// Blocks on the device, as far as `set_resident` told, that the launch is the next to use.
+  [[nodiscard]] std::uint32_t kept_for(std::size_t distance) const { return tallies_[distance].resident; }
+  /// Other blocks that the launch is the next to use.
+  [[nodiscard]] std::uint32_t missed_by(std::size_t distance) const { return tallies_[distance].elsewhere; }
+  /// Blocks on the device that any launch will use.
+  [[nodiscard]] std::size_t kept() const { return kept_; }
+
   /// Uses of all blocks by all launches.
   [[nodiscard]] std::size_t use_count() const { return use_count_; }
 
   [[nodiscard]] bytes memory() const {
     return bytes{pool_.capacity() * sizeof(use) + uses_.capacity() * sizeof(use_list) +
-                 launches_.size() * sizeof(upcoming_launch)};
+                 launches_.size() * (sizeof(upcoming_launch) + sizeof(tally))};
   }
 
  private:
@@ -115,7 +137,27 @@ class upcoming_launches {
   struct use_list {
     std::uint32_t first = none;
     std::uint32_t last = none;
+    bool resident = false;
   };
+  struct tally {
+    std::uint32_t resident = 0;
+    std::uint32_t elsewhere = 0;
+  };
+
+  void append() {
+    launches_.emplace_back();
+    launches_.back().needs = nothing_;
+    tallies_.emplace_back();
+  }
+
+  // Counts the block with the launch that uses it next; `by` is 1 or -1, and wraps as unsigned numbers do.
+  void tally_first(const use_list& list, int by) {
+    if (list.first != none) {
+      tally& t = tallies_[pool_[list.first].at - head_];
+      (list.resident ? t.resident : t.elsewhere) += static_cast<std::uint32_t>(by);
+      kept_ += list.resident ? static_cast<std::size_t>(by) : 0;
+    }
+  }
 
   template <class Visit>
   static void for_each_block(const std::vector<block_range>& ranges, Visit&& visit) {
@@ -144,9 +186,15 @@ class upcoming_launches {
     } else {
       free_ = pool_[made].after;
     }
+    if (before == none) {
+      tally_first(list, -1);
+    }
     pool_[made] = {at, before, after};
     (before == none ? list.first : pool_[before].after) = made;
     (after == none ? list.last : pool_[after].before) = made;
+    if (before == none) {
+      tally_first(list, 1);
+    }
     ++use_count_;
   }
   void remove(block_id b, position at) {
@@ -156,8 +204,14 @@ class upcoming_launches {
       u = pool_[u].after;
     }
     const use gone = pool_[u];
+    if (gone.before == none) {
+      tally_first(list, -1);
+    }
     (gone.before == none ? list.first : pool_[gone.before].after) = gone.after;
     (gone.after == none ? list.last : pool_[gone.after].before) = gone.before;
+    if (gone.before == none) {
+      tally_first(list, 1);
+    }
     pool_[u].after = free_;
     free_ = u;
     --use_count_;
@@ -165,6 +219,8 @@ class upcoming_launches {
 
   need_list nothing_ = std::make_shared<const std::vector<block_range>>();
   std::deque<upcoming_launch> launches_{};
+  std::deque<tally> tallies_{};   // of those
+  std::size_t kept_ = 0;
   std::size_t issued_ = 0;
   position head_ = 0;             // of launches_[0]
   std::vector<use_list> uses_{};  // by block
