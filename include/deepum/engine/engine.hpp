@@ -229,8 +229,8 @@ class engine {
       const bool nothing = plan_.commands.empty() && !plan_.supersedes;
       enqueue();
       issue();
-      if (nothing) {
-        return;
+      if (nothing || !inward_.planned.empty() || !outward_.planned.empty()) {
+        return;  // what waits is enough until something happens
       }
     }
     stirred_ = true;  // a policy with this much to say goes on at the next pump
@@ -258,6 +258,7 @@ class engine {
     std::uint64_t prefetched_at = 0;  // in `clock_`; 0: not by a prefetch, or used since
     std::uint64_t planned_in = 0;     // the last superseding plan that prefetches it, in `plans_`
     bool late = false;                // faulted while its prefetch was under way
+    bool discarding = false;          // a discard is on its way
   };
   struct outstanding {
     std::uint64_t ticket = 0;
@@ -274,7 +275,7 @@ class engine {
     [[nodiscard]] bool idle() const { return requested.empty() && planned.empty() && issued.empty(); }
   };
 
-  static constexpr unsigned rounds_per_pump = 64;      // plans taken from a policy before the lock is given up
+  static constexpr unsigned rounds_per_pump = 16;      // plans taken from a policy before the lock is given up
   static constexpr unsigned pumps_per_refresh = 64;    // asking for the free memory is a system call on a real device
 
   // --- inbox -------------------------------------------------------------------------------------------------------
@@ -514,11 +515,11 @@ class engine {
         if (notes_[b.value].ticket != ticket) {
           return;
         }
-        notes_[b.value].ticket = 0;
-        const motion moving = map_[b].moving;
-        if (c.what == action::discard && done && moving == motion::leaving) {
+        note& n = notes_[b.value];
+        n.ticket = 0;
+        if (std::exchange(n.discarding, false) && done) {
           gone(b);
-        } else if (moving == motion::arriving) {
+        } else if (map_[b].moving == motion::arriving) {
           map_.cancel_arriving(b);
         } else {
           map_.stop_moving(b);
@@ -535,6 +536,7 @@ class engine {
   void gone(block_id b) {
     map_.discard(b);
     notes_[b.value].prefetched_at = 0;
+    notes_[b.value].discarding = false;
     ++statistics_.discarded;
   }
 
@@ -633,14 +635,13 @@ class engine {
       }
       const bool keep = c.why == reason::keep;
       advance(c.range, prefix(c.range, [&](block_id b) {
-                const block_state& s = map_[b];
-                return s.life == liveness::unallocated || (map_.present(b) != keep && s.moving != motion::leaving);
+                return map_[b].life == liveness::unallocated || (map_.present(b) != keep && !going(b));
               }));
       if (c.range.empty()) {
         queue->pop_front();
         continue;
       }
-      if (map_[c.range.first].moving == motion::leaving) {
+      if (going(c.range.first)) {
         return;  // it can come back when it has left
       }
       const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : map_.room());
@@ -653,12 +654,9 @@ class engine {
         continue;
       }
       const std::uint32_t run = prefix({c.range.first, std::min(most, blocks_left(inward_))}, [&](block_id b) {
-        const block_state& s = map_[b];
-        return s.life != liveness::unallocated && s.moving != motion::leaving && map_.present(b) == keep;
+        return map_[b].life != liveness::unallocated && !going(b) && map_.present(b) == keep;
       });
-      command piece = c;
-      piece.range = {c.range.first, run};
-      advance(c.range, run);
+      const command piece = take_piece(*queue, run);
       if (const std::uint64_t ticket = begin(inward_, piece, memory_.prefetch(piece.range, next_ticket_), "a prefetch")) {
         for_each(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
@@ -679,14 +677,14 @@ class engine {
         advance(c.range, 1);
       }
       advance(c.range, prefix(c.range, [&](block_id b) {
-                return !map_.present(b) || map_[b].moving == motion::leaving || map_[b].moving == motion::cleaning;
+                return !map_.present(b) || going(b);
               }));
       if (c.range.empty()) {
         queue->pop_front();
         continue;
       }
       const std::uint32_t run = prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))}, [&](block_id b) {
-        return map_.resident(b) && map_[b].moving == motion::none && !launches_.executing_on(b) &&
+        return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
                (c.what != action::drop || may_drop(b));
       });
       if (run == 0) {
@@ -696,9 +694,7 @@ class engine {
         return;  // the arrival will end, and so will the launch
       }
       // A managed block whose host copy is current leaves without being copied: the driver sees to that.
-      command piece = c;
-      piece.range = {c.range.first, run};
-      advance(c.range, run);
+      const command piece = take_piece(*queue, run);
       if (const std::uint64_t ticket = begin(outward_, piece, memory_.evict(piece.range, next_ticket_), "an eviction")) {
         for_each(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
@@ -730,7 +726,7 @@ class engine {
                   return map_[b].life == liveness::live || (!map_.present(b) && map_[b].copies.empty());
                 }));
         const std::uint32_t run = prefix(c.range, [&](block_id b) {
-          return map_[b].life != liveness::live && map_[b].users == 0 && map_[b].moving == motion::none &&
+          return map_[b].life != liveness::live && map_[b].users == 0 && still(b) &&
                  !launches_.incomplete_up_to(launch_id{notes_[b.value].dead_after});
         });
         if (run == 0 || discards_.issued.size() >= options_.commands_in_flight) {
@@ -750,9 +746,24 @@ class engine {
     if (const std::uint64_t ticket = begin(discards_, c, memory_.discard(range, next_ticket_), "a discard")) {
       for_each(range, [&](block_id b) {
         notes_[b.value].ticket = ticket;
-        map_.start_leaving(b);
+        notes_[b.value].discarding = true;
+        if (map_.resident(b)) {
+          map_.start_leaving(b);
+        }
       });
     }
+  }
+
+  /// Takes the first blocks of the first command, and the command itself when nothing of it is left.
+  static command take_piece(std::deque<command>& queue, std::uint32_t blocks) {
+    command& c = queue.front();
+    command piece = c;
+    piece.range.count = blocks;
+    advance(c.range, blocks);
+    if (c.range.empty()) {
+      queue.pop_front();
+    }
+    return piece;
   }
 
   /// The queue that a direction works on, where the device can take one more of its commands.
@@ -788,9 +799,13 @@ class engine {
 
   // --- questions ---------------------------------------------------------------------------------------------------
 
+  /// The block is leaving the device, or its contents are being given up: it can come back when that is over.
+  [[nodiscard]] bool going(block_id b) const { return map_[b].moving == motion::leaving || notes_[b.value].discarding; }
+  /// No command is moving the block.
+  [[nodiscard]] bool still(block_id b) const { return map_[b].moving == motion::none && !notes_[b.value].discarding; }
   /// No launch in flight and no command may touch the block.
   [[nodiscard]] bool idle(block_id b) const {
-    return map_[b].users == 0 && map_[b].moving == motion::none && !launches_.incomplete_up_to(launches_.last());
+    return map_[b].users == 0 && still(b) && !launches_.incomplete_up_to(launches_.last());
   }
   [[nodiscard]] bool may_drop(block_id b) const { return !map_[b].dirty && map_[b].copies.at(location::host()); }
   [[nodiscard]] bool discarding(block_range range) const {
