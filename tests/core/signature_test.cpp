@@ -221,7 +221,7 @@ TEST_CASE("random argument lists have equal hashes exactly where they are equal"
       std::vector<argument> operands;
       for (argument& a : list) {
         if (random() % 2 != 0) {
-          a = pointer(random() % 3, random() % 3, static_cast<access>(random() % 3));
+          a = pointer(random() % 3, random() % 3, static_cast<deepum::access>(random() % 3));
           operands.push_back(a);
         } else {
           a = value(std::string(random() % 20, static_cast<char>(random() % 2)));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/slot_index.hpp>
 #include <deepum/error.hpp>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace deepum {
@@ -91,6 +93,76 @@ class block_table {
 
   [[nodiscard]] block_table_shape shape() const { return shape_; }
 
+  /// Appends the rows in use, the start block and the end block.
+  void save(archive_writer& out) const {
+    out.section(tag, [&] {
+      out.put(shape_.rows);
+      out.put(shape_.ways);
+      out.put(shape_.successors);
+      out.put(start_.value_or(nothing).value);
+      out.put(end_.value_or(nothing).value);
+      out.put(std::uint64_t{row_numbers_.size()});
+      out.put_bytes(std::as_bytes(std::span(row_numbers_)));
+      out.put_bytes(std::as_bytes(std::span(cells_)));
+    });
+  }
+  /// A table that was saved.
+  /// @param shape   It must be of this shape.
+  /// @param blocks  Of the arena; it may name no others.
+  /// @errors        `status::bad_format`.
+  [[nodiscard]] static block_table load(archive_reader& in, block_table_shape shape, std::uint32_t blocks) {
+    return in.section(tag, [&] {
+      block_table table(shape);
+      const auto get_block = [&] {
+        const block_id b{in.get<std::uint32_t>()};
+        if (b != nothing && b.value >= blocks) {
+          in.refuse("a block table names a block that the arena has not got");
+        }
+        return b;
+      };
+      const block_table_shape saved{in.get<std::uint32_t>(), in.get<std::uint32_t>(), in.get<std::uint32_t>()};
+      if (saved != shape) {
+        in.refuse("block tables of " + std::to_string(saved.rows) + " rows, " + std::to_string(saved.ways) +
+                  " ways and " + std::to_string(saved.successors) + " successors");
+      }
+      for (std::optional<block_id>* end : {&table.start_, &table.end_}) {
+        if (const block_id b = get_block(); b != nothing) {
+          *end = b;
+        }
+      }
+      const std::size_t rows = in.get_count(sizeof(std::uint32_t));
+      if (rows > shape.rows) {
+        in.refuse("more rows than a block table has");
+      }
+      for (std::uint32_t slot = 0; slot < rows; ++slot) {
+        const auto row = in.get<std::uint32_t>();
+        if (row >= shape.rows || table.find_row(block_id{row}) != detail::slot_index::none) {
+          in.refuse("a row of a block table is there twice, or beyond its end");
+        }
+        table.row_numbers_.push_back(row);
+        table.row_index_.insert(row, slot);
+      }
+      for (const std::uint32_t row : table.row_numbers_) {
+        // Ways in use come first, and have a block of the row and at least one successor; successors come first too.
+        bool way_before = true;
+        for (std::uint32_t way = 0; way != shape.ways; ++way) {
+          bool cell_before = way_before;
+          for (std::size_t i = 0; i != table.way_length(); ++i) {
+            const block_id b = get_block();
+            const bool required = i == 0 ? way == 0 : i == 1 && cell_before;
+            if (b == nothing ? required : !cell_before || (i == 0 && b.value % shape.rows != row)) {
+              in.refuse("a row of a block table is not as it is written");
+            }
+            cell_before = b != nothing;
+            way_before = i == 0 ? cell_before : way_before;
+            table.cells_.push_back(b);
+          }
+        }
+      }
+      return table;
+    });
+  }
+
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     return bytes{cells_.capacity() * sizeof(block_id) + row_numbers_.capacity() * sizeof(std::uint32_t)} +
@@ -102,6 +174,8 @@ class block_table {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("blco");
+
   // A row is its ways, most recently used first; a way is its block and its successors, the rest filled with nothing.
   static constexpr block_id nothing{std::numeric_limits<std::uint32_t>::max()};
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/slot_index.hpp>
@@ -75,10 +76,55 @@ class execution_id_table {
   /// Number of IDs that mean something.
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size() - 1); }
 
+  /// Appends the launches and the order of their last sight.
+  void save(archive_writer& out) const {
+    out.section(tag, [&] {
+      out.put(std::uint64_t{size()});
+      for (std::size_t slot = 1; slot < entries_.size(); ++slot) {
+        out.put(entries_[slot].exact);
+        out.put(entries_[slot].shape);
+      }
+      for (std::uint32_t slot = entries_[0].newer; slot != 0; slot = entries_[slot].newer) {
+        out.put(slot);
+      }
+    });
+  }
+  /// A table that was saved. `how` and `max_ids` are those of a new one.
+  /// @errors  `status::bad_format`, also where the archive holds more than `max_ids`.
+  [[nodiscard]] static execution_id_table load(archive_reader& in, recognition how, std::uint32_t max_ids = 0) {
+    return in.section(tag, [&] {
+      execution_id_table table(how, max_ids);
+      const std::size_t count = in.get_count(2 * sizeof(std::uint64_t) + sizeof(std::uint32_t));
+      if (count >= std::numeric_limits<std::uint32_t>::max() || (max_ids != 0 && count > max_ids)) {
+        in.refuse("more execution IDs than are kept");
+      }
+      table.entries_.resize(count + 1);
+      for (std::uint32_t slot = 1; slot <= count; ++slot) {
+        entry& e = table.entries_[slot];
+        e = {.exact = in.get<std::uint64_t>(), .shape = in.get<std::uint64_t>(), .older = slot, .newer = slot};
+        if (table.index_.find(e.exact, [&](std::uint32_t s) { return table.entries_[s].exact == e.exact; }) !=
+            detail::slot_index::none) {
+          in.refuse("two execution IDs of one launch");
+        }
+        table.index_.insert(e.exact, slot);
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto slot = in.get<std::uint32_t>();
+        if (slot == 0 || slot > count || table.entries_[slot].newer != slot) {
+          in.refuse("the order of execution IDs names one twice, or none");
+        }
+        table.see(slot);
+      }
+      return table;
+    });
+  }
+
   /// Heap memory held.
   [[nodiscard]] bytes memory() const { return bytes{entries_.capacity() * sizeof(entry)} + index_.memory(); }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("exid");
+
   struct entry {
     std::uint64_t exact = 0;
     std::uint64_t shape = 0;

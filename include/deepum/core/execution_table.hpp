@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/hash.hpp>
 #include <deepum/core/slot_index.hpp>
@@ -98,6 +99,48 @@ class execution_table {
   /// Number of records in all entries.
   [[nodiscard]] std::size_t records() const { return records_; }
 
+  /// Appends all records, least recently recorded first.
+  void save(archive_writer& out) const {
+    out.section(tag, [&] {
+      out.put(std::uint64_t{records_});
+      for (std::uint32_t slot = pool_[0].newer; slot != 0; slot = pool_[slot].newer) {
+        for_each_id(pool_[slot].what, [&](std::uint32_t id) { out.put(id); });
+      }
+    });
+  }
+  /// A table that was saved. `how` and `max_records` are those of a new one.
+  /// @param last_id  No record may name a higher one.
+  /// @errors         `status::bad_format`, also where the archive holds more than `max_records`.
+  [[nodiscard]] static execution_table load(archive_reader& in, execution_id last_id, match how,
+                                            std::size_t max_records = 0) {
+    return in.section(tag, [&] {
+      execution_table table(how, max_records);
+      const std::size_t count = in.get_count(5 * sizeof(std::uint32_t));
+      if (count >= none || (max_records != 0 && count > max_records)) {
+        in.refuse("more execution records than are kept");
+      }
+      const auto get_id = [&] {
+        const execution_id id{in.get<std::uint32_t>()};
+        if (id > last_id) {
+          in.refuse("an execution record names an ID that there is not");
+        }
+        return id;
+      };
+      for (std::size_t i = 1; i <= count; ++i) {
+        execution_context context;
+        for (execution_id& id : context.preceding) {
+          id = get_id();
+        }
+        context.current = get_id();
+        table.record(context, get_id());
+        if (table.records() != i) {
+          in.refuse("an execution record is there twice");
+        }
+      }
+      return table;
+    });
+  }
+
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     bytes sum{pool_.capacity() * sizeof(record_node) + mentions_.capacity() * sizeof(std::uint32_t)};
@@ -108,6 +151,7 @@ class execution_table {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("exco");
   static constexpr std::uint32_t none = detail::slot_index::none;
 
   // Records are grouped at several levels. At level k, 0 to 3, a group is the records that agree in the current and the

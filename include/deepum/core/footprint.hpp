@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/launch.hpp>
@@ -82,6 +83,49 @@ class footprint {
   /// Number of blocks in all entries.
   [[nodiscard]] std::uint32_t block_count() const { return blocks_; }
   [[nodiscard]] bool empty() const { return blocks_ == 0; }
+
+  /// Appends all entries.
+  void save(archive_writer& out) const {
+    out.put(std::uint64_t{entries_.size()});
+    for (const footprint_entry& e : entries_) {
+      out.put(e.range.first.value);
+      out.put(e.range.count);
+      out.put(e.mode);
+      out.put(e.mode_known);
+    }
+  }
+  /// A footprint that was saved.
+  /// @param blocks  Of the arena; it may name no others.
+  /// @errors        `status::bad_format`.
+  [[nodiscard]] static footprint load(archive_reader& in, std::uint32_t blocks) {
+    footprint f;
+    const std::size_t count = in.get_count(2 * sizeof(std::uint32_t) + sizeof(access) + sizeof(bool));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      footprint_entry e;
+      e.range.first = block_id{in.get<std::uint32_t>()};
+      e.range.count = in.get<std::uint32_t>();
+      e.mode = in.get_enum(access::overwrite);
+      e.mode_known = in.get_bool();
+      if (e.range.empty() || e.range.begin_value() >= blocks || e.range.count > blocks - e.range.begin_value()) {
+        in.refuse("a footprint names a block that the arena has not got, or none");
+      }
+      if (!e.mode_known && e.mode != access::update) {
+        in.refuse("a footprint takes a guess for more than an update");
+      }
+      f.entries_.push_back(e);
+      f.by_block_.push_back(i);
+      f.blocks_ += e.range.count;
+    }
+    std::sort(f.by_block_.begin(), f.by_block_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return f.entries_[a].range.begin_value() < f.entries_[b].range.begin_value();
+    });
+    for (std::size_t rank = 1; rank < count; ++rank) {
+      if (f.entries_[f.by_block_[rank - 1]].range.overlaps(f.entries_[f.by_block_[rank]].range)) {
+        in.refuse("a footprint names a block twice");
+      }
+    }
+    return f;
+  }
 
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
@@ -218,6 +262,40 @@ class footprint_table {
     }
   }
 
+  /// Appends all footprints.
+  void save(archive_writer& out) const {
+    out.section(tag, [&] {
+      out.put(static_cast<std::uint64_t>(
+          std::count_if(by_id_.begin(), by_id_.end(), [](const auto& f) { return f != nullptr; })));
+      for (std::size_t id = 0; id < by_id_.size(); ++id) {
+        if (by_id_[id]) {
+          out.put(static_cast<std::uint32_t>(id));
+          by_id_[id]->save(out);
+        }
+      }
+    });
+  }
+  /// A table that was saved.
+  /// @param last_id  There may be no footprint of a higher one.
+  /// @param blocks   Of the arena; it may name no others.
+  /// @errors         `status::bad_format`.
+  [[nodiscard]] static footprint_table load(archive_reader& in, execution_id last_id, std::uint32_t blocks) {
+    return in.section(tag, [&] {
+      footprint_table table;
+      const std::size_t count = in.get_count(sizeof(std::uint32_t) + sizeof(std::uint64_t));
+      execution_id before{};
+      for (std::size_t i = 0; i < count; ++i) {
+        const execution_id id{in.get<std::uint32_t>()};
+        if (id <= before || id > last_id) {
+          in.refuse("a footprint of an execution ID that there is not, or out of order");
+        }
+        table.replace(id, footprint::load(in, blocks));
+        before = id;
+      }
+      return table;
+    });
+  }
+
   /// Heap memory held. Cost: linear in the number of IDs.
   [[nodiscard]] bytes memory() const {
     bytes sum{by_id_.capacity() * sizeof(std::unique_ptr<footprint>)};
@@ -228,6 +306,8 @@ class footprint_table {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("foot");
+
   std::vector<std::unique_ptr<footprint>> by_id_{};
 };
 
