@@ -31,7 +31,7 @@ struct device_counters {
   std::uint64_t launches = 0;         ///< kernels, copies and fills that ended
   std::uint64_t fault_batches = 0;
   std::uint64_t faulted_blocks = 0;   ///< one for each block of each batch
-  std::uint64_t late_blocks = 0;      ///< an operation waited for a block that was on its way
+  std::uint64_t late_blocks = 0;      ///< an operation waited for a block that was moving already
   std::uint64_t driver_evictions = 0; ///< blocks that the driver evicted to make room
   bytes in_by_fault{};                ///< moved over the links, by cause
   bytes in_by_command{};
@@ -150,31 +150,31 @@ class driver {
 
   // ---- room -------------------------------------------------------------------------------------------------------
 
+  enum class room : std::uint8_t { taken, later, refused };
+
   /// Takes one block of device memory, evicting what was migrated least recently where there is none.
-  /// @param taken    Called with the room taken; who does not want it any more gives it back.
-  /// @param refused  Called when there is none and none can come.
-  void take_room(urgency who, action_type taken, action_type refused) {
+  /// @param retry  Called after `room::later`, when it is worth to ask again; the world may have changed by then.
+  [[nodiscard]] room take_room(urgency who, const action_type& retry) {
     if (free_rooms() > 0) {
       ++used_;
-      taken();
-      return;
+      return room::taken;
     }
     for (const auto& entry : migrated_) {
-      const resident_block resident = entry.second;
-      if ((*resident.space)[resident.block].moving == block_record::motion::none && !in_batch(resident)) {
+      const resident_block victim = entry.second;
+      if ((*victim.space)[victim.block].moving == block_record::motion::none && !in_batch(victim)) {
         ++counters_.driver_evictions;
-        bring_out(who, resident.space, resident.block, counters_.out_by_driver, [=, this] {
-          resident.space->emit(departed(resident.block, reason::make_room, 0));
-          take_room(who, taken, refused);
+        bring_out(who, victim.space, victim.block, counters_.out_by_driver, [victim, retry] {
+          victim.space->emit(departed(victim.block, reason::make_room, 0));
+          retry();
         });
-        return;
+        return room::later;
       }
     }
     if (moving_ > 0 || (who == urgency::command && !batch_.empty())) {
-      loop_.on_motion_end([=, this] { take_room(who, taken, refused); });
-      return;
+      loop_.on_motion_end(retry);
+      return room::later;
     }
-    refused();
+    return room::refused;
   }
   void give_room() {
     --used_;
@@ -405,8 +405,8 @@ class driver {
       return;
     }
     collect(*requests_.front().who);
-    if (batch_.empty()) {
-      end_batch(true);
+    if (batch_.empty()) {  // all of it came while the request waited
+      end_batch(0);
       return;
     }
     ++counters_.fault_batches;
@@ -457,7 +457,7 @@ class driver {
 
   void serve(std::size_t i) {
     if (i == batch_.size()) {
-      end_batch(true);
+      end_batch(i);
       return;
     }
     const faulted_block& f = batch_[i];
@@ -479,14 +479,16 @@ class driver {
       return;
     }
     if (!r.room) {
-      take_room(
-          urgency::fault,
-          [this, i, &r, &space, b] {
-            claim(r, space, b);
-            serve(i);
-          },
-          [this, i] { end_batch(i > 0); });
-      return;
+      const room answer = take_room(urgency::fault, [this, i] { serve(i); });
+      if (answer == room::later) {
+        return;
+      }
+      if (answer == room::refused) {
+        end_batch(i);
+        return;
+      }
+      r.room = true;
+      make_newest(space, b);
     }
     const std::uint32_t pages = with_neighbours(f.pages & ~r.on_device, r.on_device);
     start(r, block_record::motion::arriving);
@@ -508,29 +510,21 @@ class driver {
     });
   }
 
-  /// Room was taken for the block; somebody else may have been faster.
-  void claim(block_record& r, managed_space& space, block_id b) {
-    if (r.room) {
-      give_room();
-      return;
-    }
-    r.room = true;
-    make_newest(space, b);
-  }
-
-  void end_batch(bool served) {
+  /// @param served  Blocks of the batch that came; the others will fault again.
+  void end_batch(std::size_t served) {
     fault_request request = std::move(requests_.front());
     requests_.pop_front();
     walk& w = *request.who;
-    if (served && !batch_.empty() && w.position < w.segments.size()) {
+    if (served > 0 && w.position < w.segments.size()) {
       // The faulting threads run before anything can be taken from them again: an operation always gets on.
       segment& s = w.segments[w.position];
       if (s.space == batch_.front().at.space && s.block == batch_.front().at.block) {
         s.pages &= ~batch_.front().pages;
       }
     }
+    const bool hopeless = served == 0 && batch_.size() == 1;
     batch_.clear();
-    request.resume(served);
+    request.resume(!hopeless);
     loop_.motion_ended();
     next_batch();
   }
@@ -573,7 +567,9 @@ class driver {
   void end_command(direction& d, bool failed) {
     const device_command c = d.queue.front();
     d.queue.pop_front();
-    finish(c, failed);
+    if (c.what != action::advise) {  // a hint has no ticket
+      finish(c, failed);
+    }
     next_command(d);
   }
   void next_block(direction& d) {
@@ -590,14 +586,16 @@ class driver {
       return;
     }
     if (!r.room) {
-      take_room(
-          urgency::command,
-          [this, &d, &r, &space, b] {
-            claim(r, space, b);
-            next_command(d);
-          },
-          [this, &d] { end_command(d, true); });
-      return;
+      const room answer = take_room(urgency::command, [this, &d] { next_command(d); });
+      if (answer == room::later) {
+        return;
+      }
+      if (answer == room::refused) {
+        end_command(d, true);
+        return;
+      }
+      r.room = true;
+      make_newest(space, b);
     }
     const std::uint32_t pages = ~r.on_device;
     const bytes n = size_of(pages & r.on_host);

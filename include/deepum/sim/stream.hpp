@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -16,6 +15,7 @@
 #include <deepum/sim/executor.hpp>
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/managed_memory.hpp>
+#include <deepum/sim/mapped_memory.hpp>
 #include <deepum/units.hpp>
 
 namespace deepum {
@@ -56,12 +56,9 @@ class event {
 /// Threads: any, one launch at a time between `begin` and `end`.
 class stream {
  public:
+  /// @param memory  Its engine hears of finished launches.
   explicit stream(managed_memory& memory) : stream(memory.owner(), memory.space()) {}
-  /// @param listener  Whose engine hears of finished launches.
-  stream(device& owner, address_space& listener) : owner_(owner), state_(listener) {
-    const std::lock_guard lock(owner_.loop().mutex());
-    owner_.operations().add(state_);
-  }
+  explicit stream(mapped_memory& memory) : stream(memory.owner(), memory.space()) {}
   ~stream() {
     event_loop::host_call call(owner_.loop());
     call.wait([&] { return state_.queue.empty(); });
@@ -113,8 +110,8 @@ class stream {
       return;
     }
     const executor& operations = owner_.operations();
-    const bool to_device = is_managed(operations, to);
-    const bool from_device = is_managed(operations, from);
+    const bool to_device = in_an_arena(operations, to);
+    const bool from_device = in_an_arena(operations, from);
     auto op = std::make_unique<operation>();
     op->touched.name = "copy";
     op->describe = [=](work& w) {
@@ -196,7 +193,11 @@ class stream {
   [[nodiscard]] stream& native() { return *this; }
 
  private:
-  [[nodiscard]] bool is_managed(const executor& operations, const void* p) {
+  stream(device& owner, address_space& listener) : owner_(owner), state_(listener) {
+    const std::lock_guard lock(owner_.loop().mutex());
+    owner_.operations().add(state_);
+  }
+  [[nodiscard]] bool in_an_arena(const executor& operations, const void* p) {
     const std::lock_guard lock(owner_.loop().mutex());
     return operations.space_of(p) != nullptr;
   }
