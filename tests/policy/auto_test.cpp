@@ -267,6 +267,30 @@ TEST_CASE("no block leaves for one that is needed no sooner: prefetching waits")
   CHECK(p.commands[0].what == action::evict);
 }
 
+TEST_CASE("each block that leaves is needed later than the one that it leaves for") {
+  bench t{16, 4};
+  t.resident({3, 1, 2, 7});
+  t.d.issue(honest("a", {reads(8), reads(3)}));  // 8 takes the place of 7, which nobody needs
+  t.d.issue(honest("b", {reads(1)}));
+  SUBCASE("a later launch needs the missing one") {
+    t.d.issue(honest("c", {reads(9)}));
+    t.d.issue(honest("d", {reads(2)}));
+    CHECK(t.planned(action::evict) == numbers{7, 2});
+    CHECK(t.planned(action::prefetch) == numbers{8, 9});
+  }
+  SUBCASE("a sooner launch needs the resident one") {
+    t.d.issue(honest("c", {reads(2)}));
+    t.d.issue(honest("d", {reads(9)}));
+    CHECK(t.planned(action::evict) == numbers{7});
+    CHECK(t.planned(action::prefetch) == numbers{8});
+  }
+  SUBCASE("the same launch needs both") {
+    t.d.issue(honest("c", {reads(2), reads(9)}));
+    CHECK(t.planned(action::evict) == numbers{7});
+    CHECK(t.planned(action::prefetch) == numbers{8});
+  }
+}
+
 TEST_CASE("of a launch that is larger than the budget, what fits is fetched") {
   bench t{16, 3};
   t.d.issue(honest("large", {reads(0, 8)}));

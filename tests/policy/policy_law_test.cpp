@@ -202,3 +202,19 @@ TEST_CASE("plans make room before they use it, and never for more than there is"
     }
   }
 }
+
+TEST_CASE("a policy that is asked again although nothing has happened says nothing") {
+  for (const variant& v : variants()) {
+    const auto p = make_policy(v.name, v.options);
+    driver d{*p, block_count, 8};
+    d.automatic = false;
+    d.make_live(blocks(0, block_count));
+    d.issue(honest("a", {reads(0, 12)}));
+    d.ask();
+    const plan again = d.ask();
+    CHECK(again.commands.empty());
+    CHECK_FALSE(again.supersedes);
+    d.map.set_budget(4);
+    CHECK(d.ask().supersedes);
+  }
+}
