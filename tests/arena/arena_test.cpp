@@ -2,7 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include <array>
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <span>
@@ -181,6 +182,25 @@ TEST_CASE("what the host writes into reused memory survives a discard of what wa
       m.memory.deallocate(r);
     }
   }
+}
+
+TEST_CASE("memory is not used again before a discard that is on its way has ended") {
+  small_machine m({.device_budget = 60_MiB, .policy = "auto"});
+  stream s{m.memory};
+  char* p = m.memory.allocate<char>(40 << 20);
+  s.launch("set", 1, 1, 0, set, p, 'x', std::size_t{40 << 20});
+  s.synchronize();
+  const block_range blocks{block_id{0}, 20};
+  m.memory.mark_inactive(p, 40_MiB);
+  m.memory.set_budget(4_MiB);  // so that the policy wants the room
+  for (int i = 0; i < 100 && m.memory.engine().settled(blocks); ++i) m.gpu.host_work(std::chrono::microseconds(1));
+  REQUIRE_FALSE(m.memory.engine().settled(blocks));
+  m.memory.mark_active(p, 40_MiB);
+  CHECK(m.memory.engine().settled(blocks));
+  const auto view = m.memory.host_overwrite(p, 40 << 20);
+  std::fill(view.begin(), view.end(), 'y');
+  m.gpu.host_work(std::chrono::milliseconds(10));
+  CHECK(std::count(view.begin(), view.end(), 'y') == 40 << 20);
 }
 
 TEST_CASE("discarded contents are gone, live neighbours stay, and the room is given up") {

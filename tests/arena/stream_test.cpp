@@ -105,7 +105,7 @@ TEST_CASE("whatever device call fails, the values stay right and the program com
   std::vector<double> wanted;
   bool failed = true;
   std::uint64_t nth = 0;
-  for (; failed && nth < deepum_test::scaled(1000); ++nth) {
+  for (; failed && nth < deepum_test::scaled(150); ++nth) {
     for (const sim::failure how : {sim::failure::at_call, sim::failure::half_way}) {
       CAPTURE(nth);
       sim::device gpu{sim::find_profile("h200_pcie5"), small(12_MiB)};

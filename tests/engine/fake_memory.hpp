@@ -3,6 +3,7 @@
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/policy/policy.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -86,7 +87,7 @@ class fake_memory {
   deepum::bytes free{std::uint64_t{1} << 40};
   std::optional<std::uint64_t> fail_call;  ///< this call fails, counted from 0
   bool fail_all = false;
-  int notifications = 0;
+  std::atomic<int> notifications{0};
 
  private:
   bool command(const char* what, deepum::block_range r, std::uint64_t ticket) {
