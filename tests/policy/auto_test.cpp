@@ -452,6 +452,43 @@ TEST_CASE("a block that leaves, or becomes live again, is fetched again") {
   CHECK(t.planned(action::prefetch) == numbers{5});
 }
 
+TEST_CASE("needs that change while their launch is predicted are those that count") {
+  policy_options o;
+  o.lookahead = 3;
+  bench t{16, 16, o};
+  const auto program = loop(3, 1);
+  for (int round = 0; round < 3; ++round) {
+    for (const kernel& k : program) {
+      t.d.run(k);
+    }
+  }
+  kernel changed = program[0];
+  SUBCASE("by a fault") { changed.touched.push_back(reads(9)); }
+  SUBCASE("by a declaration") { changed.declared.push_back(reads(9)); }
+  t.d.run(changed);
+  t.resident({0, 1, 2});
+  const plan p = t.d.next_plan();
+  REQUIRE(p.commands.size() == 1);  // for the next round; this one is over
+  CHECK(p.commands[0].range == blocks(9));
+}
+
+TEST_CASE("a block whose arrival was called off is fetched when its launch is issued") {
+  bench t{8, 8};
+  const auto program = loop(3, 1);
+  for (int round = 0; round < 3; ++round) {
+    for (const kernel& k : program) {
+      t.d.run(k);
+    }
+  }
+  t.resident({0, 2});
+  t.d.map.start_arriving(block_id{1});
+  CHECK(t.planned(action::prefetch).empty());
+  t.d.map.cancel_arriving(block_id{1});
+  t.d.run(program[0]);
+  t.d.issue(program[1]);
+  CHECK(t.planned(action::prefetch) == numbers{1});
+}
+
 TEST_CASE("the plan asks for a bounded number of blocks") {
   bench t{1000, 1000};
   t.d.issue(honest("a", {reads(0, 1000)}));
