@@ -56,6 +56,7 @@ find_package(nlohmann_json QUIET)
 if(nlohmann_json_FOUND)
   list(APPEND deepum_tool_libraries nlohmann_json::nlohmann_json)
 endif()
+find_package(ZLIB QUIET)  # the replay alone needs it
 
 # deepum_add_program(<name> <source>...)
 # A program in <build>/bin with own flags, Abseil and JSON, and the CUDA runtime where there is CUDA.

@@ -80,3 +80,35 @@ function(deepum_add_test folder)
                  ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
   endforeach()
 endfunction()
+
+# deepum_add_fuzz_test(<file>)
+# NAME_fuzz.cpp, which defines LLVMFuzzerTestOneInput, as the CTest test fuzz.NAME: a bounded number of inputs made from
+# tests/fuzz/corpus/NAME. With DEEPUM_LIBFUZZER (clang only) fuzz.NAME.libfuzzer searches for a bounded time too.
+option(DEEPUM_LIBFUZZER "Build the fuzzers with libFuzzer too" OFF)
+function(deepum_add_fuzz_test file)
+  get_filename_component(name "${file}" NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" name "${name}")
+  get_filename_component(dir "${file}" DIRECTORY)
+
+  set(program deepum_${name}_fuzz)
+  add_executable(${program} "${file}" "${dir}/fuzz_main.cpp")
+  target_link_libraries(${program} PRIVATE deepum_test_flags deepum_replay)
+  deepum_register_test(fuzz.${name} LABELS fuzz COMMAND ${deepum_launcher} "$<TARGET_FILE:${program}>"
+                       "${dir}/corpus/${name}")
+
+  if(DEEPUM_LIBFUZZER)
+    set(program deepum_${name}_libfuzzer)
+    set(found "${PROJECT_BINARY_DIR}/fuzz/${name}")
+    file(MAKE_DIRECTORY "${found}")
+    get_target_property(replay_sources deepum_replay SOURCES)
+    add_executable(${program} "${file}" ${replay_sources})  # all of it instrumented
+    target_link_libraries(${program} PRIVATE deepum_test_flags nlohmann_json::nlohmann_json ZLIB::ZLIB)
+    target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/bench")
+    set(flags -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -g1)
+    target_compile_options(${program} PRIVATE ${flags})
+    target_link_options(${program} PRIVATE ${flags})
+    deepum_register_test(
+      fuzz.${name}.libfuzzer LABELS fuzz COMMAND "$<TARGET_FILE:${program}>" -max_total_time=60 -seed=1 -rss_limit_mb=2048
+      -malloc_limit_mb=1024 "-artifact_prefix=${found}-" "${found}" "${dir}/corpus/${name}")
+  endif()
+endfunction()

@@ -37,7 +37,7 @@ class line_builder {
     text_.append(digits, written.ptr);
     return *this;
   }
-  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] std::string take() { return std::move(text_); }
 
  private:
   std::string text_;
@@ -87,7 +87,36 @@ schedule_entry parse_entry(const json_line& line) {
   return e;
 }
 
+bool is_copy(schedule_event what) { return what <= schedule_event::copy_clean; }
+
 }  // namespace
+
+std::string schedule_line(const schedule_header& header) {
+  line_builder line;
+  line << "{\"deepum_schedule\":1,\"budget_bytes\":" << header.budget.count << ",\"h2d_gbps\":" << header.h2d_gbps
+       << ",\"d2h_gbps\":" << header.d2h_gbps << ",\"copy_latency_ns\":" << header.copy_latency.count() << "}\n";
+  return line.take();
+}
+
+std::string schedule_line(const schedule_entry& e) {
+  line_builder line;
+  if (e.what == schedule_event::launch) {
+    line << "{\"kernel\":" << e.kernel << ",\"step\":" << e.step;
+  } else {
+    if (is_copy(e.what)) {
+      line << "{\"copy\":\"" << copy_names[static_cast<std::size_t>(e.what)].second << "\",\"block\":";
+    } else {
+      line << (e.what == schedule_event::drop ? "{\"drop\":" : "{\"new\":");
+    }
+    line << e.blocks.begin_value() << ",\"count\":" << e.blocks.count;
+  }
+  if (e.what == schedule_event::drop || e.what == schedule_event::make_new) {
+    line << ",\"at\":" << e.start.count() << "}\n";
+  } else {
+    line << ",\"start\":" << e.start.count() << ",\"end\":" << e.end.count() << "}\n";
+  }
+  return line.take();
+}
 
 struct schedule_writer::file {
   std::string path;
@@ -106,9 +135,9 @@ struct schedule_writer::file {
     throw error(status::io_failure, path + ": " + (errno != 0 ? std::strerror(errno) : "could not be written"), api,
                 errno);
   }
-  void put(const line_builder& line) {
+  void put(const std::string& line) {
     errno = 0;
-    if (gzwrite(handle, line.text().data(), static_cast<unsigned>(line.text().size())) <= 0) {
+    if (gzwrite(handle, line.data(), static_cast<unsigned>(line.size())) <= 0) {
       fail("gzwrite");
     }
   }
@@ -122,10 +151,7 @@ schedule_writer::schedule_writer(const std::string& path, const schedule_header&
   if (file_->handle == nullptr) {
     file_->fail("gzopen");
   }
-  line_builder line;
-  line << "{\"deepum_schedule\":1,\"budget_bytes\":" << header.budget.count << ",\"h2d_gbps\":" << header.h2d_gbps
-       << ",\"d2h_gbps\":" << header.d2h_gbps << ",\"copy_latency_ns\":" << header.copy_latency.count() << "}\n";
-  file_->put(line);
+  file_->put(schedule_line(header));
 }
 schedule_writer::~schedule_writer() = default;
 schedule_writer::schedule_writer(schedule_writer&&) noexcept = default;
@@ -135,32 +161,12 @@ void schedule_writer::write(const schedule_entry& e) {
   expects(file_ != nullptr, "a schedule is written to that is finished");
   expects(e.end >= e.start && e.start >= nanoseconds{}, "a schedule has an event that ends before it starts");
   expects(e.what == schedule_event::launch || !e.blocks.empty(), "a schedule moves no blocks");
-  line_builder line;
-  const auto blocks = [&] { line << e.blocks.begin_value() << ",\"count\":" << e.blocks.count; };
-  switch (e.what) {
-    case schedule_event::copy_in:
-    case schedule_event::copy_out:
-    case schedule_event::copy_clean: {
-      nanoseconds& link_end = e.what == schedule_event::copy_in ? file_->in_end : file_->out_end;
-      expects(e.start >= link_end, "copies of one direction overlap in a schedule");
-      link_end = e.end;
-      line << "{\"copy\":\"" << copy_names[static_cast<std::size_t>(e.what)].second << "\",\"block\":";
-      blocks();
-      line << ",\"start\":" << e.start.count() << ",\"end\":" << e.end.count() << "}\n";
-      break;
-    }
-    case schedule_event::drop:
-    case schedule_event::make_new:
-      line << (e.what == schedule_event::drop ? "{\"drop\":" : "{\"new\":");
-      blocks();
-      line << ",\"at\":" << e.start.count() << "}\n";
-      break;
-    case schedule_event::launch:
-      line << "{\"kernel\":" << e.kernel << ",\"step\":" << e.step << ",\"start\":" << e.start.count()
-           << ",\"end\":" << e.end.count() << "}\n";
-      break;
+  if (is_copy(e.what)) {
+    nanoseconds& link_end = e.what == schedule_event::copy_in ? file_->in_end : file_->out_end;
+    expects(e.start >= link_end, "copies of one direction overlap in a schedule");
+    link_end = e.end;
   }
-  file_->put(line);
+  file_->put(schedule_line(e));
 }
 
 void schedule_writer::finish() {

@@ -49,6 +49,10 @@ struct schedule {
   friend bool operator==(const schedule&, const schedule&) = default;
 };
 
+/// A line of a schedule in format version 1, with the end of the line.
+[[nodiscard]] std::string schedule_line(const schedule_header& header);
+[[nodiscard]] std::string schedule_line(const schedule_entry& entry);
+
 /// Writes a schedule in format version 1, JSON Lines that the referee checks; packed where the path ends in ".gz".
 ///
 /// A file that was not finished is removed. Not synchronised.
