@@ -1,0 +1,118 @@
+#pragma once
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+#include <deepum/core/block.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+using deepum::bytes;
+
+/// What was measured while one policy trained. One entry a step.
+struct policy_run {
+  std::string name{};
+  std::vector<std::int64_t> step_ns{};
+  std::vector<std::uint64_t> faults{};
+  std::vector<std::uint64_t> faults_changing{};  ///< those of launches whose arguments change from step to step
+  std::vector<std::uint64_t> bytes_in{};
+  std::vector<std::uint64_t> bytes_out{};
+  std::vector<std::int64_t> stall_ns{};
+  std::vector<float> loss{};
+  std::uint64_t table_bytes = 0;
+};
+
+/// The runs of all policies, and what they have in common.
+struct report {
+  std::string device{};
+  bytes footprint{};
+  bytes budget{};
+  std::vector<policy_run> runs{};
+};
+
+/// The first two steps are apart: memory is touched for the first time, and the tables are empty.
+inline constexpr std::size_t first_steps = 2;
+
+/// Median from the third step on; of all steps where there are no more than two.
+template <class T>
+[[nodiscard]] double steady(const std::vector<T>& steps) {
+  std::vector<T> sorted(steps.size() > first_steps ? steps.begin() + first_steps : steps.begin(), steps.end());
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t middle = sorted.size() / 2;
+  const auto upper = static_cast<double>(sorted[middle]);
+  return sorted.size() % 2 == 1 ? upper : (static_cast<double>(sorted[middle - 1]) + upper) / 2;
+}
+
+/// Policies decide when memory moves, never what is computed: every loss has to be the same, bit by bit.
+/// @returns  What differs; nothing where all is well.
+[[nodiscard]] inline std::optional<std::string> difference_of_losses(const std::vector<policy_run>& runs) {
+  for (const policy_run& run : runs) {
+    for (std::size_t i = 0; i < run.loss.size(); ++i) {
+      const float expected = runs.front().loss[i];
+      if (std::bit_cast<std::uint32_t>(run.loss[i]) != std::bit_cast<std::uint32_t>(expected)) {
+        return absl::StrFormat("the loss of step %d is %.9g under %s, but %.9g under %s", i + 1, expected,
+                               runs.front().name, run.loss[i], run.name);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// The policies side by side.
+[[nodiscard]] inline std::string table_of(const report& r) {
+  constexpr double mib = 1 << 20;
+  std::string text =
+      absl::StrFormat("%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
+                      static_cast<double>(r.footprint.count) / mib, static_cast<double>(r.budget.count) / mib,
+                      100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count),
+                      r.runs.front().loss.size(), r.runs.front().loss.front(), r.runs.front().loss.back());
+  absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "policy", "step", "of ideal",
+                        "faults", "changing*", "in", "out", "stalled", "1st step", "2nd step", "tables");
+  absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "", "[ms]", "[%]", "", "", "[MiB]",
+                        "[MiB]", "[ms]", "[ms]", "[ms]", "[KiB]");
+  const auto ideal = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "ideal"; });
+  for (const policy_run& p : r.runs) {
+    const std::string share =
+        ideal == r.runs.end() ? "-" : absl::StrFormat("%.0f", 100 * steady(p.step_ns) / steady(ideal->step_ns));
+    const std::string second =
+        p.step_ns.size() < 2 ? "-" : absl::StrFormat("%.3f", static_cast<double>(p.step_ns[1]) / 1e6);
+    absl::StrAppendFormat(&text, "%-8s %9.3f %9s %8.0f %10.0f %9.1f %9.1f %9.3f | %9.3f %9s %9.1f\n", p.name,
+                          steady(p.step_ns) / 1e6, share, steady(p.faults), steady(p.faults_changing),
+                          steady(p.bytes_in) / mib, steady(p.bytes_out) / mib, steady(p.stall_ns) / 1e6,
+                          static_cast<double>(p.step_ns.front()) / 1e6, second,
+                          static_cast<double>(p.table_bytes) / 1024);
+  }
+  absl::StrAppend(&text, "\nFor each step, median from the third one on.",
+                  " * faults in AdamW, whose launches get the step number and so are never the same.\n");
+  return text;
+}
+
+[[nodiscard]] inline nlohmann::ordered_json json_of(const report& r) {
+  nlohmann::ordered_json policies = nlohmann::ordered_json::array();
+  for (const policy_run& p : r.runs) {
+    policies.push_back({{"name", p.name},
+                        {"step_ns", p.step_ns},
+                        {"faults", p.faults},
+                        {"faults_changing", p.faults_changing},
+                        {"bytes_in", p.bytes_in},
+                        {"bytes_out", p.bytes_out},
+                        {"stall_ns", p.stall_ns},
+                        {"loss", p.loss},
+                        {"table_bytes", p.table_bytes}});
+  }
+  return {{"footprint_bytes", r.footprint.count},
+          {"budget_bytes", r.budget.count},
+          {"device", r.device},
+          {"policies", std::move(policies)}};
+}
+
+}  // namespace train_gpt

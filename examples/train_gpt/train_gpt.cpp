@@ -1,0 +1,237 @@
+// Trains a small transformer on the bytes of a text, under several policies, with less device memory than it needs, and
+// shows what each policy costs.
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "backend_sim.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "text.hpp"
+#include "training.hpp"
+#include <deepum/core/block.hpp>
+#include <deepum/policy/make_policy.hpp>
+#include <deepum/sim/profile.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <vector>
+
+ABSL_FLAG(std::string, device, "auto", "where to train: auto, cuda, sim or sim:PROFILE (a GPU to simulate)");
+ABSL_FLAG(
+    double, compute_slowdown, 1,
+    "how much slower than its profile the simulated GPU computes: a wide model computes more for each byte than one "
+    "that a processor can train, and this makes up for it");
+ABSL_FLAG(std::string, policy, "auto",
+          "ideal (all resident), um (the driver alone), deepum, auto; several with commas; or all");
+ABSL_FLAG(train_gpt::budget_flag, budget, {},
+          "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint (40%)");
+ABSL_FLAG(train_gpt::lookahead_flag, lookahead, {}, "launches to look ahead, or auto");
+ABSL_FLAG(std::int64_t, steps, 50, "steps of training");
+ABSL_FLAG(std::int64_t, layers, train_gpt::model_shape{}.layers, "layers of the model");
+ABSL_FLAG(std::int64_t, width, train_gpt::model_shape{}.width, "width of the residual path");
+ABSL_FLAG(std::int64_t, heads, train_gpt::model_shape{}.heads, "attention heads; they divide the width");
+ABSL_FLAG(std::int64_t, context, train_gpt::model_shape{}.context, "bytes of text that the model sees at once");
+ABSL_FLAG(std::int64_t, batch, train_gpt::model_shape{}.batch, "pieces of text in one step");
+ABSL_FLAG(double, learning_rate, 4e-3, "peak learning rate of AdamW");
+ABSL_FLAG(std::uint64_t, seed, 1, "of weights, batches and the sample");
+ABSL_FLAG(std::string, corpus, TRAIN_GPT_CORPUS, "the text to learn");
+ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step");
+ABSL_FLAG(std::int64_t, sample, 160, "bytes that the trained model writes at the end");
+
+namespace train_gpt {
+namespace {
+
+absl::Status in_range(const char* flag, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("--%s has to be from %d to %d, not %d", flag, least, most, value));
+}
+
+absl::StatusOr<model_shape> shape_from_flags() {
+  const model_shape m{.layers = absl::GetFlag(FLAGS_layers),
+                      .width = absl::GetFlag(FLAGS_width),
+                      .heads = absl::GetFlag(FLAGS_heads),
+                      .context = absl::GetFlag(FLAGS_context),
+                      .batch = absl::GetFlag(FLAGS_batch)};
+  for (const absl::Status& s : {in_range("layers", m.layers, 1, 1000), in_range("width", m.width, 1, 65536),
+                                in_range("heads", m.heads, 1, m.width), in_range("context", m.context, 1, 65536),
+                                in_range("batch", m.batch, 1, 65536)}) {
+    if (!s.ok()) return s;
+  }
+  if (m.width % m.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("--heads %d does not divide --width %d", m.heads, m.width));
+  }
+  return m;
+}
+
+// The profile of the simulated GPU.
+absl::StatusOr<std::string> profile_from_flags() {
+  const std::string flag = absl::GetFlag(FLAGS_device);
+  absl::string_view device = flag;
+  const std::vector<std::string> known = deepum::sim::profile_names();
+  if (device == "auto" || device == "sim") return known.front();
+  if (device == "cuda") return absl::UnavailableError("this build has no CUDA device to train on; use --device sim");
+  if (!absl::ConsumePrefix(&device, "sim:")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no device '", device, "'; there are auto, cuda, sim and sim:PROFILE"));
+  }
+  if (std::find(known.begin(), known.end(), device) == known.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no profile '", device, "'; there are ", absl::StrJoin(known, ", ")));
+  }
+  return std::string{device};
+}
+
+absl::StatusOr<std::vector<std::string>> policies_from_flags() {
+  constexpr auto names = deepum::policy_names();
+  const std::vector<std::string> known(names.begin(), names.end());
+  if (absl::GetFlag(FLAGS_policy) == "all") return known;
+  std::vector<std::string> chosen = absl::StrSplit(absl::GetFlag(FLAGS_policy), ',');
+  for (auto name = chosen.begin(); name != chosen.end(); ++name) {
+    if (std::find(known.begin(), known.end(), *name) == known.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no policy '", *name, "'; there are ", absl::StrJoin(known, ", "), " and all"));
+    }
+    if (std::find(chosen.begin(), name, *name) != name) {
+      return absl::InvalidArgumentError(absl::StrCat("--policy names '", *name, "' twice"));
+    }
+  }
+  return chosen;
+}
+
+absl::StatusOr<run_options> options_from_flags() {
+  run_options options{.compute_slowdown = absl::GetFlag(FLAGS_compute_slowdown),
+                      .lookahead = absl::GetFlag(FLAGS_lookahead),
+                      .steps = absl::GetFlag(FLAGS_steps),
+                      .learning_rate = static_cast<float>(absl::GetFlag(FLAGS_learning_rate)),
+                      .seed = absl::GetFlag(FLAGS_seed),
+                      .sample = absl::GetFlag(FLAGS_sample)};
+  if (absl::Status s = in_range("steps", options.steps, 1, 1'000'000); !s.ok()) return s;
+  if (absl::Status s = in_range("sample", options.sample, 0, 1'000'000); !s.ok()) return s;
+  if (!(options.learning_rate > 0 && options.learning_rate <= 1)) {
+    return absl::InvalidArgumentError("--learning_rate has to be above 0 and at most 1");
+  }
+  if (!(options.compute_slowdown >= 1 && options.compute_slowdown <= 1e6)) {
+    return absl::InvalidArgumentError("--compute_slowdown has to be from 1 to 1000000");
+  }
+  absl::StatusOr<model_shape> shape = shape_from_flags();
+  if (!shape.ok()) return shape.status();
+  options.shape = *shape;
+  absl::StatusOr<std::string> profile = profile_from_flags();
+  if (!profile.ok()) return profile.status();
+  options.profile = *std::move(profile);
+  absl::StatusOr<std::vector<std::string>> policies = policies_from_flags();
+  if (!policies.ok()) return policies.status();
+  options.policies = *std::move(policies);
+
+  options.budget = absl::GetFlag(FLAGS_budget).of(footprint(options.shape));
+  if (options.budget < deepum::block_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--budget ", absl::UnparseFlag(absl::GetFlag(FLAGS_budget)), " is below one block of 2 MiB"));
+  }
+  if (std::getenv("DEEPUM_POLICY") != nullptr) {
+    return absl::FailedPreconditionError("DEEPUM_POLICY is set and would replace what --policy chooses; unset it");
+  }
+  return options;
+}
+
+// One line that is rewritten on a terminal; elsewhere a line now and then.
+class progress_line {
+ public:
+  explicit progress_line(std::int64_t steps) : steps_(steps) {}
+  ~progress_line() { end(); }
+  progress_line(const progress_line&) = delete;
+  progress_line& operator=(const progress_line&) = delete;
+
+  void show(const policy_run& run) {
+    const auto step = static_cast<std::int64_t>(run.loss.size());
+    if (!terminal_ && step > 3 && step % 10 != 0 && step != steps_) return;
+    absl::FPrintF(stderr, "%s%-7s step %*d/%d  loss %.4f  %9.3f ms%s", terminal_ ? "\r" : "", run.name, width_, step,
+                  steps_, run.loss.back(), static_cast<double>(run.step_ns.back()) / 1e6, terminal_ ? "\x1b[K" : "\n");
+    std::fflush(stderr);
+    open_ = terminal_;
+  }
+  void end() {
+    if (open_) std::fputc('\n', stderr);
+    open_ = false;
+  }
+
+ private:
+  std::int64_t steps_;
+  int width_ = static_cast<int>(absl::StrCat(steps_).size());
+  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  bool open_ = false;
+};
+
+absl::Status run() {
+  const absl::StatusOr<run_options> options = options_from_flags();
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<std::string> text = read_text(absl::GetFlag(FLAGS_corpus), options->shape.context + 1);
+  if (!text.ok()) return text.status();
+  // Opened before hours of training, not after them.
+  const std::string json_path = absl::GetFlag(FLAGS_json);
+  std::ofstream json;
+  if (!json_path.empty()) {
+    json.open(json_path);
+    if (!json) return absl::PermissionDeniedError(absl::StrCat("cannot write to the JSON file '", json_path, "'"));
+  }
+
+  const std::string slower =
+      options->compute_slowdown == 1.0 ? "" : absl::StrFormat(", computing %g times slower", options->compute_slowdown);
+  report result{.device = absl::StrCat("sim:", options->profile, slower),
+                .footprint = footprint(options->shape),
+                .budget = options->budget};
+  std::string sample;
+  for (const std::string& policy : options->policies) {
+    progress_line line{options->steps};
+    const bool write = policy == options->policies.front() && options->sample > 0;
+    result.runs.push_back(train<sim_backend>(
+        *options, policy, *text, [&](const policy_run& r) { line.show(r); }, write ? &sample : nullptr));
+  }
+
+  std::fputs(absl::StrCat("\n", table_of(result)).c_str(), stdout);
+  if (!sample.empty()) absl::PrintF("\nThe trained model writes: %s\n", sample);
+  if (json.is_open()) {
+    json << json_of(result).dump(2) << '\n';
+    json.close();
+    if (!json) return absl::DataLossError(absl::StrCat("could not write all of the JSON file '", json_path, "'"));
+  }
+  if (const auto difference = difference_of_losses(result.runs)) {
+    return absl::InternalError(absl::StrCat("policies changed what was computed: ", *difference));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace train_gpt
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("trains a transformer with less device memory than it needs, under several policies");
+  const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
+  try {
+    const absl::Status status =
+        arguments.size() > 1
+            ? absl::InvalidArgumentError(absl::StrCat("'", arguments[1], "' is no option; options begin with --"))
+            : train_gpt::run();
+    if (status.ok()) return 0;
+    absl::FPrintF(stderr, "train_gpt: %s\n", status.message());
+  } catch (const std::exception& e) {
+    absl::FPrintF(stderr, "train_gpt: %s\n", e.what());
+  }
+  return 1;
+}

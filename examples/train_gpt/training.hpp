@@ -1,0 +1,91 @@
+#pragma once
+
+#include "model.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "text.hpp"
+#include <deepum/arena.hpp>
+#include <deepum/stream.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace train_gpt {
+
+/// Called after each step.
+using progress = std::function<void(const policy_run&)>;
+
+/// Rises over a tenth of the steps, then falls in a line to a tenth of the peak.
+[[nodiscard]] inline float learning_rate_of(std::int64_t step, std::int64_t steps, float peak) {
+  const auto warm_up = static_cast<float>(std::max<std::int64_t>(1, steps / 10));
+  const float rising = std::min(1.0F, static_cast<float>(step + 1) / warm_up);
+  const float done = static_cast<float>(step) / static_cast<float>(steps);
+  return peak * rising * (1.0F - 0.9F * done);
+}
+
+/// An address range that holds the model, with room for what the allocations leave unused.
+[[nodiscard]] inline bytes capacity_for(bytes footprint) {
+  return deepum::block_size * (footprint / deepum::block_size + 16);
+}
+
+/// Trains a model from scratch under one policy.
+/// @tparam Backend  As for `gpt`, and `make_device(options, device_memory)`.
+/// @param policy   As `deepum::make_policy` names them; `ideal` gets a device that holds everything.
+/// @param text     What it learns.
+/// @param sample   Where the trained model writes a line to; null: it writes nothing.
+template <class Backend>
+policy_run train(const run_options& options, const std::string& policy, const std::string& text,
+                 const progress& on_step, std::string* sample) {
+  const bytes capacity = capacity_for(footprint(options.shape));
+  const bytes memory = policy == "ideal" ? capacity : options.budget;
+  const auto gpu_owner = Backend::make_device(options, memory);
+  typename Backend::device& gpu = *gpu_owner;
+
+  // Launches are numbered in the order of issue, so that those of one phase are a range.
+  std::vector<deepum::launch_id> faulted;
+  deepum::arena_options arena_options{.capacity = capacity,
+                                      .device_budget = memory,
+                                      .policy = policy,
+                                      .tuning = {.lookahead = options.lookahead.degree}};
+  arena_options.observer = [&faulted](const deepum::device_event& e, deepum::launch_id launch) {
+    if (e.what == deepum::device_event::kind::fault) faulted.push_back(launch);
+  };
+  typename Backend::arena arena{gpu, arena_options};
+  typename Backend::stream stream{arena};
+  gpt<Backend> model{arena, stream, options.shape, options.seed};
+  batches data{text, options.shape.batch, options.shape.context, options.seed + 1};
+
+  policy_run run{.name = policy};
+  deepum::statistics before = arena.statistics();
+  for (std::int64_t step = 0; step < options.steps; ++step) {
+    data.next();
+    faulted.clear();
+    const deepum::nanoseconds began = gpu.now();
+    model.differentiate(data.tokens(), data.targets());
+    const deepum::launch_id last_same = arena.engine().last_launch();
+    model.update(learning_rate_of(step, options.steps, options.learning_rate));
+    const deepum::launch_id last_changing = arena.engine().last_launch();
+    run.loss.push_back(model.loss());
+    run.step_ns.push_back((gpu.now() - began).count());
+
+    const deepum::statistics now = arena.statistics();
+    const deepum::statistics difference = now - before;
+    before = now;
+    run.faults.push_back(difference.faults);
+    run.faults_changing.push_back(static_cast<std::uint64_t>(std::count_if(
+        faulted.begin(), faulted.end(), [&](deepum::launch_id l) { return l > last_same && l <= last_changing; })));
+    run.bytes_in.push_back(difference.in.all_bytes());
+    run.bytes_out.push_back(difference.out.all_bytes());
+    run.stall_ns.push_back(difference.stalled.count());
+    run.table_bytes = now.policy.table_bytes;
+    on_step(run);
+  }
+  if (sample != nullptr) *sample = write_text(model, "The ", options.sample, options.seed);
+  return run;
+}
+
+}  // namespace train_gpt

@@ -1,0 +1,140 @@
+#include "nlohmann/json.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+struct outcome {
+  int status = -1;
+  std::string output{};  // what the command line lets through
+};
+
+outcome run(const std::string& arguments) {
+  const std::string command = std::string{DEEPUM_BIN_DIR} + "/train_gpt " + arguments;
+  outcome result;
+  std::FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char buffer[4096];
+  for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) != 0;)
+    result.output.append(buffer, n);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
+  return result;
+}
+
+std::string file_in_temporary_folder(const char* name) {
+  return (std::filesystem::temp_directory_path() / ("deepum_train_gpt_test_" + std::string{name})).string();
+}
+
+constexpr const char* small = " --layers 3 --width 128 --heads 4 --context 32 --batch 4 --steps 4 --sample 8 ";
+
+}  // namespace
+
+TEST_CASE("bad input gives one clear line and a failure") {
+  const std::string empty = file_in_temporary_folder("empty.txt");
+  std::ofstream{empty}.close();
+  const std::pair<std::string, std::string_view> cases[] = {
+      {"--corpus /no/such/file", "cannot read the corpus"},
+      {"--corpus /", "cannot read the corpus"},
+      {"--corpus " + empty, "has 0 bytes"},
+      {"--context 40000", "needs 40001 at least"},
+      {"--policy best", "there is no policy 'best'"},
+      {"--policy um,,auto", "there is no policy ''"},
+      {"--policy um,um", "twice"},
+      {"--budget 1MiB", "below one block"},
+      {"--budget 0", "below one block"},
+      {"--budget 0.1%", "below one block"},
+      {"--budget much", "budget"},
+      {"--layers 0", "--layers"},
+      {"--width 0", "--width"},
+      {"--heads 0", "--heads"},
+      {"--heads 5", "does not divide"},
+      {"--context 0", "--context"},
+      {"--batch 0", "--batch"},
+      {"--batch -1", "--batch"},
+      {"--steps 0", "--steps"},
+      {"--steps many", "steps"},
+      {"--lookahead 0", "lookahead"},
+      {"--learning_rate 0", "--learning_rate"},
+      {"--compute_slowdown 0", "--compute_slowdown"},
+      {"--device sim:z9000", "there is no profile 'z9000'"},
+      {"--device abacus", "there is no device"},
+      {"--json /no/such/folder/x.json", "cannot write"},
+      {"--json /", "cannot write"},
+      {"--no_such_flag", "no_such_flag"},
+      {"file.txt", "'file.txt'"},
+  };
+  for (const auto& [arguments, words] : cases) {
+    CAPTURE(arguments);
+    const outcome o = run(arguments + " 2>&1 >/dev/null");
+    CAPTURE(o.output);
+    CHECK(o.status != 0);
+    CHECK(o.status != -1);
+    CHECK(std::count(o.output.begin(), o.output.end(), '\n') == 1);
+    CHECK(o.output.find(words) != std::string::npos);
+  }
+  std::filesystem::remove(empty);
+}
+
+TEST_CASE("a variable that would replace the policy is refused") {
+  REQUIRE(setenv("DEEPUM_POLICY", "um", 1) == 0);
+  const outcome o = run("2>&1");
+  REQUIRE(unsetenv("DEEPUM_POLICY") == 0);
+  CHECK(o.status != 0);
+  CHECK(o.output.find("DEEPUM_POLICY") != std::string::npos);
+}
+
+TEST_CASE("all policies train side by side, and the JSON file has one entry for each step") {
+  const std::string path = file_in_temporary_folder("run.json");
+  const outcome o = run("--policy all --budget 40% --json " + path + small + "2>/dev/null");
+  CHECK(o.status == 0);
+  for (const char* words : {"ideal", "um", "deepum", "auto", "The trained model writes: The "}) {
+    CHECK(o.output.find(words) != std::string::npos);
+  }
+
+  std::ifstream file{path};
+  const nlohmann::json json = nlohmann::json::parse(file);
+  file.close();
+  std::filesystem::remove(path);
+  CHECK(json["device"] == "sim:h200_pcie5");
+  CHECK(json["budget_bytes"] <= json["footprint_bytes"].get<double>() * 0.4);
+  REQUIRE(json["policies"].size() == 4);
+  const char* names[] = {"ideal", "um", "deepum", "auto"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const nlohmann::json& p = json["policies"][i];
+    CHECK(p["name"] == names[i]);
+    for (const char* key : {"step_ns", "faults", "faults_changing", "bytes_in", "bytes_out", "stall_ns", "loss"}) {
+      CAPTURE(key);
+      CHECK(p[key].size() == 4);
+    }
+    CHECK(p["table_bytes"].is_number_unsigned());
+    CHECK(p["loss"] == json["policies"][0]["loss"]);
+  }
+  CHECK(json["policies"][0]["faults"][3] == 0);
+  CHECK(json["policies"][1]["faults"][3] > 0);
+  CHECK(json["policies"][1]["faults_changing"][3] <= json["policies"][1]["faults"][3]);
+  CHECK(json["policies"][2]["table_bytes"] > 0);
+}
+
+TEST_CASE("one policy alone, another profile, and the same run twice") {
+  const std::string options = "--policy auto --budget 4MiB --lookahead 8 --device sim:v100_pcie3" + std::string{small};
+  const outcome first = run(options + "2>&1");
+  CHECK(first.status == 0);
+  CHECK(first.output.find("sim:v100_pcie3") != std::string::npos);
+  CHECK(run(options + "2>&1").output == first.output);
+}
+
+TEST_CASE("a device of a single block trains") {
+  CHECK(run("--policy all --budget 2MiB --sample 0" + std::string{small} + "2>&1").status == 0);
+}

@@ -1,0 +1,81 @@
+#include "../../examples/train_gpt/report.hpp"
+
+#include "../../examples/train_gpt/options.hpp"
+#include "../../examples/train_gpt/text.hpp"
+#include "../../examples/train_gpt/training.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+using namespace train_gpt;
+using namespace deepum::literals;
+
+TEST_CASE("the steady value is the median from the third step on") {
+  CHECK(steady(std::vector{100, 90, 3, 1, 2}) == 2.0);
+  CHECK(steady(std::vector{100, 90, 1, 2}) == 1.5);
+  CHECK(steady(std::vector{5, 7}) == 6.0);
+  CHECK(steady(std::vector{5}) == 5.0);
+}
+
+TEST_CASE("losses that differ in the last bit are found, with step and policy") {
+  std::vector<policy_run> runs{{.name = "ideal", .loss = {2.0F, 1.0F}}, {.name = "um", .loss = {2.0F, 1.0F}}};
+  CHECK_FALSE(difference_of_losses(runs));
+  runs[1].loss[1] = std::nextafter(1.0F, 2.0F);
+  REQUIRE(difference_of_losses(runs));
+  CHECK(*difference_of_losses(runs) == "the loss of step 2 is 1 under ideal, but 1.00000012 under um");
+}
+
+TEST_CASE("a budget is bytes, with or without a unit, or a share of the footprint, in whole blocks") {
+  const auto budget = [](const char* text) -> std::optional<std::uint64_t> {
+    budget_flag flag;
+    std::string error;
+    if (!AbslParseFlag(text, &flag, &error)) return std::nullopt;
+    return flag.of(100_MiB).count;
+  };
+  CHECK(budget("40%") == (40_MiB).count);
+  CHECK(budget("41.5%") == (40_MiB).count);
+  CHECK(budget("64MiB") == (64_MiB).count);
+  CHECK(budget("2GiB") == (2_GiB).count);
+  CHECK(budget("5000KiB") == (4_MiB).count);
+  CHECK(budget("4194303") == (2_MiB).count);
+  CHECK(budget("2097152B") == (2_MiB).count);
+  for (const char* wrong :
+       {"", "%", "0%", "-1%", "nan%", "x", "-5", "5MB", "1.5GiB", "MiB", "18446744073709551615GiB"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(budget(wrong));
+  }
+}
+
+TEST_CASE("batches are pieces of the text with the bytes that follow, and repeat with their seed") {
+  const std::string text = "abcdefghijklmnopqrstuvwxyz";
+  batches a{text, 4, 5, 9};
+  batches b{text, 4, 5, 9};
+  for (int round = 0; round < 50; ++round) {
+    a.next();
+    b.next();
+    CHECK(std::equal(a.tokens().begin(), a.tokens().end(), b.tokens().begin()));
+    for (std::size_t i = 0; i < a.tokens().size(); ++i) {
+      CHECK(a.targets()[i] == a.tokens()[i] + 1);
+      CHECK((i % 5 == 0 || a.tokens()[i] == a.targets()[i - 1]));
+    }
+  }
+}
+
+TEST_CASE("a text of exactly the least size can be read, a shorter one cannot") {
+  const std::string path = (std::filesystem::temp_directory_path() / "deepum_report_test.txt").string();
+  std::ofstream(path) << "abcdef";
+  CHECK(read_text(path, 6).value() == "abcdef");
+  CHECK_FALSE(read_text(path, 7).ok());
+  std::filesystem::remove(path);
+  CHECK_FALSE(read_text(path, 1).ok());
+}
+
+TEST_CASE("the learning rate rises to its peak and then falls") {
+  CHECK(learning_rate_of(0, 50, 1.0F) == doctest::Approx(0.2));
+  CHECK(learning_rate_of(4, 50, 1.0F) > learning_rate_of(3, 50, 1.0F));
+  CHECK(learning_rate_of(49, 50, 1.0F) == doctest::Approx(0.118));
+  CHECK(learning_rate_of(0, 1, 1.0F) == doctest::Approx(1.0));
+}
