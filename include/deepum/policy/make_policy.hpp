@@ -36,7 +36,9 @@ inline namespace v0 {
   }
   std::string message = "there is no policy '" + std::string(name) + "'; there are";
   for (const std::string_view known : policy_names()) {
-    message += " " + std::string(known) + ",";
+    message += ' ';
+    message += known;
+    message += ',';
   }
   throw error(status::invalid_argument, message + " and off, which is um");
 }
