@@ -1,0 +1,371 @@
+#include "../support/test_scale.hpp"
+#include "random_step.hpp"
+#include <deepum/policy/step_plan.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <vector>
+
+using namespace deepum_test;
+
+namespace {
+
+using counts = std::vector<std::uint32_t>;
+
+constexpr nanoseconds block_time{1};
+step_limits limits(std::uint32_t budget, nanoseconds per_block = block_time) { return {budget, per_block, per_block}; }
+
+// The launch that reads `range` and takes long compared with the copy of a block.
+void add_reader(step_description& d, block_range range, nanoseconds duration = nanoseconds{100}) {
+  d.add_launch(duration);
+  d.add_use(range, access::read);
+}
+block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
+
+// Blocks that leave after a launch, of the segment that begins with `first`.
+std::uint32_t leaves(const step_segments& step, const step_plan& plan, std::uint32_t first, std::uint32_t launch) {
+  for (const std::uint32_t i : step.gaps_after(launch)) {
+    if (step.blocks_of(step.gaps()[i]).begin_value() == first) {
+      return plan.leaves[i];
+    }
+  }
+  FAIL("launch " << launch << " uses no segment that begins with block " << first);
+  return 0;
+}
+
+// Blocks on the device at each launch, counted block by block and launch by launch.
+counts naive_occupied(const step_description& d, const step_segments& step, const counts& leaves) {
+  counts occupied(d.size(), 0);
+  for (const step_segment& s : step.segments()) {
+    for (std::uint32_t i = 0; i != s.blocks.count; ++i) {
+      const std::uint32_t b = s.blocks.begin_value() + i;
+      std::uint32_t gap = s.first_gap;
+      for (std::uint32_t k = 0; k != d.size(); ++k) {
+        if (!naive_use(d, k, b)) {
+          continue;
+        }
+        ++occupied[k];
+        bool stays = i >= leaves[gap++] && !naive_death(d, k, b);
+        for (std::uint32_t next = (k + 1) % d.size(); stays && !naive_use(d, next, b); next = (next + 1) % d.size()) {
+          ++occupied[next];
+          stays = !naive_death(d, next, b);
+        }
+      }
+    }
+  }
+  return occupied;
+}
+
+// The least number of blocks that can return in a step that keeps the budget: all choices are tried.
+std::uint64_t least_returning(const step_description& d, const step_segments& step, std::uint32_t budget) {
+  std::uint64_t least = ~std::uint64_t{0};
+  counts leaves(step.gaps().size(), 0);
+  for (;;) {
+    const counts occupied = naive_occupied(d, step, leaves);
+    bool fits = true;
+    for (std::uint32_t k = 0; k != d.size(); ++k) {
+      fits = fits && occupied[k] <= std::max(budget, step.need(k));
+    }
+    std::uint64_t returning = 0;
+    for (std::size_t i = 0; i != leaves.size(); ++i) {
+      returning += step.gaps()[i].returns ? leaves[i] : 0;
+    }
+    if (fits) {
+      least = std::min(least, returning);
+    }
+    std::size_t i = 0;
+    while (i != leaves.size() && leaves[i] == step.blocks_of(step.gaps()[i]).count) {
+      leaves[i++] = 0;
+    }
+    if (i == leaves.size()) {
+      return least;
+    }
+    ++leaves[i];
+  }
+}
+
+}  // namespace
+
+TEST_CASE("nothing leaves where everything fits") {
+  step_description d;
+  add_reader(d, blocks(0, 4));
+  add_reader(d, blocks(4, 4));
+  const step_plan plan = plan_step(step_segments(d), limits(8));
+  CHECK(plan.idle());
+  CHECK(plan.leaves == counts{0, 0});
+  CHECK(plan.occupied == counts{8, 8});
+  CHECK(plan.returning == 0);
+}
+
+TEST_CASE("contents that are dead take no room") {
+  step_description d;
+  add_reader(d, blocks(0, 4));
+  d.add_death(blocks(0, 4));
+  add_reader(d, blocks(4, 4));
+  d.add_death(blocks(4, 4));
+  const step_plan plan = plan_step(step_segments(d), limits(4));
+  CHECK(plan.idle());
+  CHECK(plan.occupied == counts{4, 4});
+}
+
+TEST_CASE("in a loop that is one block too large two blocks come and go, those that come back last") {
+  step_description d;
+  for (std::uint32_t k = 0; k != 4; ++k) {
+    add_reader(d, blocks(k));
+  }
+  // At launch 0 block 3 is needed last; at launch 3, when it is back, block 2 is.
+  const step_plan plan = plan_step(step_segments(d), limits(3));
+  CHECK(plan.leaves == counts{0, 0, 1, 1});
+  CHECK(plan.occupied == counts{2, 2, 3, 3});
+  CHECK(plan.returning == 2);
+}
+
+TEST_CASE("the part of a segment that leaves is no larger than needed") {
+  step_description d;
+  add_reader(d, blocks(0, 4));
+  add_reader(d, blocks(4, 2));
+  const step_segments step(d);
+  const step_plan plan = plan_step(step, limits(5));
+  CHECK(plan.leaves == counts{1, 1});
+  CHECK(plan.occupied == counts{5, 5});
+}
+
+TEST_CASE("what never comes back leaves first") {
+  // At the middle launch there is room for one block beside those that it needs.
+  const auto planned = [](bool dies, bool overwritten) {
+    step_description d;
+    d.add_launch(nanoseconds{100});
+    d.add_use(blocks(0), overwritten ? access::overwrite : access::update);
+    d.add_use(blocks(9), access::read);
+    d.add_launch(nanoseconds{100});
+    d.add_use(blocks(20, 2), access::read);
+    d.add_launch(nanoseconds{100});
+    if (dies) {
+      d.add_death(blocks(0));
+    }
+    d.add_launch(nanoseconds{100});
+    d.add_use(blocks(9), access::read);
+    d.add_launch(nanoseconds{100});
+    d.add_death(blocks(20, 2));
+    const step_segments step(d);
+    const step_plan plan = plan_step(step, limits(3));
+    return counts{leaves(step, plan, 0, 0), leaves(step, plan, 9, 0)};
+  };
+  CHECK(planned(true, false) == counts{1, 0});  // although block 9 is needed later than block 0 dies
+  CHECK(planned(false, true) == counts{1, 0});
+}
+
+TEST_CASE("blocks do not leave in gaps that are too short for the copies, unless the budget asks for it") {
+  // The large launch needs two other blocks out of the way. Block 1 is away for a moment only, but comes back last.
+  const auto planned = [](nanoseconds pause, std::uint32_t budget) {
+    step_description d;
+    add_reader(d, blocks(1));
+    add_reader(d, blocks(10, 4), pause);
+    add_reader(d, blocks(1));
+    d.add_death(blocks(1));
+    add_reader(d, blocks(0), nanoseconds{1000});
+    const step_segments step(d);
+    const step_plan plan = plan_step(step, {budget, nanoseconds{10}, nanoseconds{10}});
+    return counts{leaves(step, plan, 1, 0), leaves(step, plan, 0, 3)};
+  };
+  CHECK(planned(nanoseconds{5}, 5) == counts{0, 1});
+  CHECK(planned(nanoseconds{5}, 4) == counts{1, 1});
+}
+
+TEST_CASE("clean blocks need less time to leave than dirty ones") {
+  // Of blocks 0 and 20 one must make room for the large launch. Block 0 comes back last, but soon.
+  const auto leaves_of_0_and_20 = [](bool written) {
+    step_description d;
+    d.add_launch(nanoseconds{100});
+    d.add_use(blocks(0), written ? access::update : access::read);
+    add_reader(d, blocks(10, 3), nanoseconds{30});
+    d.add_death(blocks(10, 3));
+    add_reader(d, blocks(20), nanoseconds{1});
+    add_reader(d, blocks(0), nanoseconds{100});
+    const step_segments step(d);
+    const step_plan plan = plan_step(step, {4, nanoseconds{10}, nanoseconds{10}});
+    return counts{leaves(step, plan, 0, 0), leaves(step, plan, 20, 2)};
+  };
+  CHECK(leaves_of_0_and_20(false) == counts{1, 0});
+  CHECK(leaves_of_0_and_20(true) == counts{0, 1});
+}
+
+TEST_CASE("blocks that have been taken out since they were written are clean") {
+  // The same choice, after a launch that takes all the room where `out_before`.
+  const auto leaves_of_0_and_20 = [](bool out_before) {
+    step_description d;
+    d.add_launch(nanoseconds{100});
+    d.add_use(blocks(0), access::update);
+    add_reader(d, blocks(30, out_before ? 4 : 1), nanoseconds{1000});
+    d.add_death(blocks(30, 4));
+    d.add_launch(nanoseconds{100});
+    d.add_use(blocks(0), access::read);
+    d.add_use(blocks(20), access::read);
+    add_reader(d, blocks(10, 3), nanoseconds{50});
+    d.add_death(blocks(10, 3));
+    add_reader(d, blocks(20), nanoseconds{1});
+    add_reader(d, blocks(0), nanoseconds{100});
+    const step_segments step(d);
+    const step_plan plan = plan_step(step, {4, nanoseconds{10}, nanoseconds{10}});
+    return counts{leaves(step, plan, 0, 2), leaves(step, plan, 20, 2)};
+  };
+  CHECK(leaves_of_0_and_20(true) == counts{1, 0});
+  CHECK(leaves_of_0_and_20(false) == counts{0, 1});
+}
+
+TEST_CASE("returns are spread over the step as far as the link has the time") {
+  // A large launch pushes eight of sixteen blocks out. Those of launches 1 to 8 are needed at once and in little time,
+  // those of launches 9 to 16 later, one at a time.
+  step_description d;
+  add_reader(d, blocks(100, 24), nanoseconds{4000});
+  for (std::uint32_t k = 0; k != 16; ++k) {
+    add_reader(d, blocks(k * 2), nanoseconds{k < 8 ? 1000 : 1});
+  }
+  const step_segments step(d);
+  const step_plan plan = plan_step(step, {32, nanoseconds{500}, nanoseconds{500}});
+  std::uint32_t late = 0;
+  for (std::uint32_t k = 8; k != 16; ++k) {
+    late += leaves(step, plan, k * 2, k + 1);
+  }
+  CHECK(late < 8);  // Belady's rule alone chooses all of these
+}
+
+TEST_CASE("some of the budget is left for what arrives early") {
+  // A step takes as long as its launches or its copies do: where nothing is known of the launches, not all gaps are
+  // short.
+  for (const nanoseconds duration : {nanoseconds{10000}, nanoseconds{0}}) {
+    step_description d;
+    for (std::uint32_t k = 0; k != 6; ++k) {
+      add_reader(d, blocks(k * 20, 12), duration);
+    }
+    const step_plan plan = plan_step(step_segments(d), limits(30, nanoseconds{100}));
+    CHECK(*std::max_element(plan.occupied.begin(), plan.occupied.end()) == 25);
+  }
+}
+
+TEST_CASE("a launch that is larger than the budget keeps only itself") {
+  step_description d;
+  add_reader(d, blocks(0, 6));
+  add_reader(d, blocks(6, 2));
+  const step_plan plan = plan_step(step_segments(d), limits(4));
+  CHECK(plan.occupied == counts{6, 4});
+}
+
+TEST_CASE("a step without launches, or a device without room, can be planned") {
+  CHECK(plan_step(step_segments(step_description{}), limits(4)).idle());
+  step_description d;
+  add_reader(d, blocks(0, 2));
+  add_reader(d, blocks(1, 2));
+  CHECK(plan_step(step_segments(d), limits(0)).occupied == counts{2, 2});
+  CHECK(plan_step(step_segments(d), {2, nanoseconds{0}, nanoseconds{0}}).occupied == counts{2, 2});
+}
+
+TEST_CASE("a plan keeps the budget, counts right, and lets nothing leave that could stay") {
+  const std::uint32_t seed = 815;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (std::size_t round = 0; round != scaled(1500); ++round) {
+    INFO("round " << round);
+    const step_description d = random_step(random, draw(random, 1, 10), draw(random, 1, 20));
+    const step_segments step(d);
+    const std::uint32_t budget = draw(random, 0, random_step_blocks);
+    const counts all = naive_occupied(d, step, counts(step.gaps().size(), 0));
+    detail::plan_style style;  // the parts of `plan_step`, in any combination
+    style.margin = draw(random, 0, 1) * draw(random, 0, 6);
+    style.slowdown = 1 + draw(random, 0, 3);
+    style.window = nanoseconds{draw(random, 0, 1) * draw(random, 1, 50)};
+    const nanoseconds copy{draw(random, 0, 50)};
+    const bool whole = draw(random, 0, 1) == 1;
+    const step_plan plan =
+        whole ? plan_step(step, limits(budget, copy)) : detail::step_planner(step, limits(budget, copy), style).make();
+
+    bool fits = true;
+    const counts occupied = naive_occupied(d, step, plan.leaves);
+    CHECK(plan.occupied == occupied);
+    for (std::uint32_t k = 0; k != d.size(); ++k) {
+      CHECK(occupied[k] <= std::max(budget, step.need(k)));
+      fits = fits && all[k] <= std::max(budget, step.need(k));
+    }
+    if (fits && (whole || style.margin == 0)) {
+      CHECK(plan.idle());
+    }
+    if (!fits) {
+      CHECK_FALSE(plan.idle());
+    }
+    std::uint64_t returning = 0;
+    for (std::size_t i = 0; i != plan.leaves.size(); ++i) {
+      const step_gap& gap = step.gaps()[i];
+      CHECK(plan.leaves[i] <= step.blocks_of(gap).count);
+      returning += gap.returns ? plan.leaves[i] : 0;
+      if (whole || plan.leaves[i] == 0) {
+        continue;
+      }
+      bool could_stay = true;
+      for (std::uint32_t j = 1; j <= gap.held; ++j) {
+        const std::uint32_t k = (gap.launch + j) % d.size();
+        const std::uint32_t wanted = std::max(step.need(k), budget - std::min(budget, style.margin));
+        could_stay = could_stay && occupied[k] < wanted;
+      }
+      CHECK_FALSE(could_stay);
+    }
+    CHECK(plan.returning == returning);
+    const step_plan again =
+        whole ? plan_step(step, limits(budget, copy)) : detail::step_planner(step, limits(budget, copy), style).make();
+    CHECK(again.leaves == plan.leaves);
+  }
+}
+
+TEST_CASE("the traffic of a plan is not far from the least that any choice has") {
+  const std::uint32_t seed = 1966;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  std::uint64_t least = 0;
+  std::uint64_t planned = 0;
+  for (std::size_t round = 0; round != scaled(300);) {
+    INFO("round " << round);
+    const step_description d = random_step(random, draw(random, 2, 6), draw(random, 1, 6));
+    const step_segments step(d);
+    std::uint64_t choices = 1;
+    for (const step_gap& g : step.gaps()) {
+      choices = std::min<std::uint64_t>(choices * (step.blocks_of(g).count + 1), 1U << 20);
+    }
+    if (choices > 4096) {
+      continue;
+    }
+    ++round;
+    const std::uint32_t budget = draw(random, 1, 5);  // so small that no margin is left
+    const std::uint64_t best = least_returning(d, step, budget);
+    const step_plan plan = plan_step(step, limits(budget));
+    CHECK(plan.returning >= best);
+    least += best;
+    planned += plan.returning;
+  }
+  CHECK(least > 0);
+  CHECK(planned <= least + least / 20);
+}
+
+TEST_CASE("the least of an interval is kept while intervals are added to") {
+  const std::uint32_t seed = 1234;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (std::size_t round = 0; round != scaled(100); ++round) {
+    std::vector<std::int64_t> naive(draw(random, 0, 40));
+    for (std::int64_t& v : naive) {
+      v = draw(random, 0, 1000) - 500;
+    }
+    detail::range_minimum tree(naive);
+    for (int i = 0; i != 50 && !naive.empty(); ++i) {
+      const std::uint32_t begin = draw(random, 0, static_cast<std::uint32_t>(naive.size()) - 1);
+      const std::uint32_t end = draw(random, begin + 1, static_cast<std::uint32_t>(naive.size()));
+      CHECK(tree.least(begin, end) == *std::min_element(naive.begin() + begin, naive.begin() + end));
+      const std::int64_t by = std::int64_t{draw(random, 0, 100)} - 50;
+      tree.add(begin, end, by);
+      for (std::uint32_t j = begin; j != end; ++j) {
+        naive[j] += by;
+      }
+    }
+  }
+}
