@@ -72,21 +72,21 @@ TEST_CASE("with both directions at once the way in is unhurt and the way out fal
   CHECK(within_a_tenth(gigabytes_per_second(5_GiB, gpu.seen.back().at - start), 51));
 }
 
-TEST_CASE("discarding 512 blocks takes 3.6 ms") {
+TEST_CASE("discarding 512 blocks takes 3.6 ms, here 32 of them") {
   simulated_gpu gpu(2 * gib, gib);
   gpu.prefetch(0, gib);
   const nanoseconds start = gpu.device.now();
-  gpu.discard(0, gib);
-  CHECK(within_a_tenth(static_cast<double>((gpu.device.now() - start).count()), 3.6e6));
+  gpu.discard(0, gib / 16);
+  CHECK(within_a_tenth(static_cast<double>((gpu.device.now() - start).count()), 3.6e6 / 16));
 }
 
-TEST_CASE("discard and prefetch of fresh contents takes 18 ms for a GiB and moves nothing") {
+TEST_CASE("discard and prefetch of fresh contents takes 18 ms for a GiB, here a 16th of it, and moves nothing") {
   simulated_gpu gpu(2 * gib, gib);
   gpu.prefetch(0, gib);
   const nanoseconds start = gpu.device.now();
-  gpu.discard(0, gib);
-  gpu.prefetch(0, gib);
-  CHECK(within_a_tenth(static_cast<double>((gpu.device.now() - start).count()), 18e6));
+  gpu.discard(0, gib / 16);
+  gpu.prefetch(0, gib / 16);
+  CHECK(within_a_tenth(static_cast<double>((gpu.device.now() - start).count()), 18e6 / 16));
   CHECK(gpu.device.counters().in_by_command.count == 0);
 }
 
@@ -144,6 +144,8 @@ TEST_CASE("chunks of 2 and of 16 MiB page through mapped memory at 36 and 49 GB/
       }
     };
     memory.map({block_id{0}, gib});
+    memory.copy_in({block_id{0}, gib}, 1);
+    wait_for(1);
     const nanoseconds start = device.now();
     for (std::uint32_t b = 0; b < 256; b += each) {  // swap one chunk in for one that goes out
       memory.copy_out({block_id{b}, each}, 1);

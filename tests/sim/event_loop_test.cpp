@@ -83,7 +83,7 @@ TEST_CASE("code of the program runs without the lock, and the clock stands still
   loop.after(10ns, [&] {
     loop.unlocked([&] {
       std::thread other([&] {
-        const std::lock_guard lock(loop.mutex());
+        const auto lock = loop.lock();
         seen = loop.now();
       });
       other.join();

@@ -101,17 +101,17 @@ class address_space {
   void detach() { worker_.detach(); }
   /// Wakes the pump. Threads: any.
   void notify() {
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     worker_.wake();
   }
   /// The clock of the device. Threads: any.
   [[nodiscard]] nanoseconds now() const {
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     return loop_.now();
   }
   /// Appends what happened since the last call, in order of time. Threads: any.
   void poll(std::vector<device_event>& events) {
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     events.insert(events.end(), events_.begin(), events_.end());
     events_.clear();
   }

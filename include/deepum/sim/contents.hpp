@@ -63,6 +63,7 @@ class contents {
                     "cannot reserve " + std::to_string(length_) + " bytes of addresses; ask for a smaller arena", "mmap");
       }
       start_ = static_cast<std::byte*>(start);
+      ::madvise(start, length_, MADV_HUGEPAGE);  // whole blocks are touched; without it each costs 512 page faults
     }
     range(range&& other) noexcept : start_(other.start_), length_(other.length_) { other.start_ = nullptr; }
     range& operator=(range&& other) noexcept {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include <deepum/core/block.hpp>
@@ -47,18 +46,18 @@ class device {
 
   /// The virtual clock.
   [[nodiscard]] nanoseconds now() const {
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     return loop_.now();
   }
   /// The host works for `time`; the device goes on meanwhile.
   void host_work(nanoseconds time) { event_loop::host_call(loop_).spend(time); }
   [[nodiscard]] device_counters counters() const {
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     return driver_.counters();
   }
   /// Others (processes, explicit allocations) hold `size` bytes of device memory, which the driver cannot evict.
   void set_foreign_memory(bytes size) {
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     driver_.set_foreign(size);
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -29,7 +30,17 @@ class event_loop {
   event_loop(const event_loop&) = delete;
   event_loop& operator=(const event_loop&) = delete;
 
-  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  /// The lock, for what takes no host time. Whoever runs events lets others have it between two of them.
+  [[nodiscard]] std::unique_lock<std::mutex> lock() {
+    announce();
+    std::unique_lock lock(mutex_);
+    arrive();
+    return lock;
+  }
+  /// Somebody is about to take the lock: a mutex alone would let the runner of events have it for good.
+  void announce() { wanted_.fetch_add(1, std::memory_order_relaxed); }
+  void arrive() { wanted_.fetch_sub(1, std::memory_order_relaxed); }
+
   [[nodiscard]] nanoseconds now() const { return now_; }
 
   /// Runs `what` when `delay` has passed.
@@ -71,7 +82,7 @@ class event_loop {
   /// One call of a host thread. Has the turn, and the lock, while it lives.
   class host_call {
    public:
-    explicit host_call(event_loop& loop) : loop_(loop), lock_(loop.mutex_) { take_turn(); }
+    explicit host_call(event_loop& loop) : loop_(loop), lock_(loop.lock()) { take_turn(); }
     ~host_call() { pass_turn(); }
     host_call(const host_call&) = delete;
     host_call& operator=(const host_call&) = delete;
@@ -113,6 +124,14 @@ class event_loop {
       loop_.turn_passed_.notify_all();
     }
     void let_others() {
+      if (loop_.wanted_.load(std::memory_order_relaxed) != 0) {
+        lock_.unlock();
+        // Bounded, because it is about fairness alone: who announced itself may be delayed for long.
+        for (int tries = 0; tries < 1000 && loop_.wanted_.load(std::memory_order_relaxed) != 0; ++tries) {
+          std::this_thread::yield();
+        }
+        lock_.lock();
+      }
       if (loop_.next_ticket_ != loop_.serving_ + 1) {
         pass_turn();
         take_turn();
@@ -144,6 +163,7 @@ class event_loop {
   }
 
   std::mutex mutex_;
+  std::atomic<unsigned> wanted_{0};
   std::condition_variable turn_passed_;
   std::uint64_t next_ticket_ = 0;
   std::uint64_t serving_ = 0;

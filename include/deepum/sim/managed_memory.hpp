@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
@@ -44,7 +43,7 @@ class managed_memory : private managed_space {
       : managed_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
                       owner.options().delay_seed),
         owner_(owner) {
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     owner_.operations().add(*this);
   }
   ~managed_memory() override {
@@ -68,7 +67,7 @@ class managed_memory : private managed_space {
 
   /// Device memory that is free, whole blocks. Threads: any.
   [[nodiscard]] bytes free_memory() const {
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     return block_size * owner_.memory_driver().free_rooms();
   }
 
@@ -92,7 +91,7 @@ class managed_memory : private managed_space {
   }
   /// The `nth` command from now on fails (1: the next one). Threads: any.
   void fail_call(std::uint64_t nth, failure how = failure::at_call) {
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     fail_in_ = nth;
     fail_how_ = how;
   }
@@ -117,7 +116,7 @@ class managed_memory : private managed_space {
 
   /// The driver's record of a block, for tests. Threads: any.
   [[nodiscard]] block_record record_of(block_id b) {
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     return (*this)[b];
   }
 
@@ -127,7 +126,7 @@ class managed_memory : private managed_space {
  private:
   bool submit(device_command c) {
     expects(!c.range.empty() && c.range.end_value() <= size(), "a command for blocks outside the arena");
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     if (fail_in_ != 0 && --fail_in_ == 0) {
       if (fail_how_ == failure::at_call) {
         return false;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +39,7 @@ class mapped_memory : private address_space {
                       owner.options().delay_seed),
         owner_(owner),
         blocks_(capacity / block_size) {
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     owner_.operations().add(*this);
   }
   ~mapped_memory() override {
@@ -194,7 +193,7 @@ class mapped_memory : private address_space {
 
   void submit(queue& q, block_range range, std::uint64_t ticket) {
     expects(!range.empty(), "a copy of no blocks");
-    const std::lock_guard lock(loop().mutex());
+    const auto lock = loop().lock();
     for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
       expects(at(block_id{b}).mapped, "a block is copied that is not mapped");
       ++at(block_id{b}).copies;

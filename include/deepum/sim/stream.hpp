@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -69,7 +68,7 @@ class stream {
 
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
   void begin(launch_id id) {
-    const std::lock_guard lock(owner_.loop().mutex());
+    const auto lock = owner_.loop().lock();
     current_ = id;
   }
   void end(launch_id id) {
@@ -194,11 +193,11 @@ class stream {
 
  private:
   stream(device& owner, address_space& listener) : owner_(owner), state_(listener) {
-    const std::lock_guard lock(owner_.loop().mutex());
+    const auto lock = owner_.loop().lock();
     owner_.operations().add(state_);
   }
   [[nodiscard]] bool in_an_arena(const executor& operations, const void* p) {
-    const std::lock_guard lock(owner_.loop().mutex());
+    const auto lock = owner_.loop().lock();
     return operations.space_of(p) != nullptr;
   }
   void issue(std::unique_ptr<operation> op) {

@@ -37,7 +37,7 @@ class worker {
   /// Threads: any, but not from within the pump.
   void attach(std::function<void()> pump) {
     detach();
-    const std::lock_guard lock(loop_.mutex());
+    const auto lock = loop_.lock();
     pump_ = std::move(pump);
     alive_ = std::make_shared<bool>(true);
     due_ = stopping_ = false;
@@ -48,7 +48,7 @@ class worker {
 
   /// Returns when the pump has returned for the last time.
   void detach() {
-    std::unique_lock lock(loop_.mutex());
+    std::unique_lock lock = loop_.lock();
     stopping_ = true;
     alive_.reset();
     changed_.notify_all();
@@ -68,6 +68,7 @@ class worker {
     }
     due_ = true;
     if (mode_ == worker_mode::thread) {
+      loop_.announce();
       changed_.notify_all();
       return;
     }
@@ -88,20 +89,23 @@ class worker {
   }
 
   void run() {
-    std::unique_lock lock(loop_.mutex());
+    std::unique_lock lock = loop_.lock();
     for (;;) {
       changed_.wait(lock, [&] { return due_ || stopping_; });
+      if (due_) {
+        due_ = false;
+        loop_.arrive();
+      }
       if (stopping_) {
         return;
       }
-      due_ = false;
       const nanoseconds pause = delay() / 16;  // real time: enough to be overtaken, not enough to be slow
       lock.unlock();
       if (pause.count() > 0) {
         std::this_thread::sleep_for(pause);
       }
       pump_();
-      lock.lock();
+      lock = loop_.lock();
     }
   }
 
