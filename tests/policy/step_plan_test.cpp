@@ -217,20 +217,27 @@ TEST_CASE("blocks that have been taken out since they were written are clean") {
 }
 
 TEST_CASE("returns are spread over the step as far as the link has the time") {
-  // A large launch pushes eight of sixteen blocks out. Those of launches 1 to 8 are needed at once and in little time,
-  // those of launches 9 to 16 later, one at a time.
-  step_description d;
-  add_reader(d, blocks(100, 24), nanoseconds{4000});
-  for (std::uint32_t k = 0; k != 16; ++k) {
-    add_reader(d, blocks(k * 2), nanoseconds{k < 8 ? 1000 : 1});
-  }
-  const step_segments step(d);
-  const step_plan plan = plan_step(step, {32, nanoseconds{500}, nanoseconds{500}});
-  std::uint32_t late = 0;
-  for (std::uint32_t k = 8; k != 16; ++k) {
-    late += leaves(step, plan, k * 2, k + 1);
-  }
-  CHECK(late < 8);  // Belady's rule alone chooses all of these
+  // A large launch pushes half of the other blocks out. Belady's rule alone chooses those of the last eight launches.
+  const auto late = [](nanoseconds large, nanoseconds early_one, nanoseconds late_one, detail::plan_style style) {
+    step_description d;
+    add_reader(d, blocks(1000, 192), large);
+    for (std::uint32_t k = 0; k != 16; ++k) {
+      add_reader(d, blocks(k * 10, 8), k < 8 ? early_one : late_one);
+    }
+    const step_segments step(d);
+    const step_plan plan = detail::step_planner(step, limits(256, nanoseconds{100}), style).make();
+    std::uint32_t sum = 0;
+    for (std::uint32_t k = 8; k != 16; ++k) {
+      sum += leaves(step, plan, k * 10, k + 1);
+    }
+    return sum;
+  };
+  const nanoseconds window{1000};
+  CHECK(late(nanoseconds{4000}, nanoseconds{9000}, nanoseconds{9000}, {}) == 64);
+  CHECK(late(nanoseconds{4000}, nanoseconds{9000}, nanoseconds{9000}, {.window = window}) == 64);
+  CHECK(late(nanoseconds{4000}, nanoseconds{9000}, nanoseconds{1}, {.window = window}) < 16);
+  // A step that takes as long as its copies, with launches of which nothing is known.
+  CHECK(late(nanoseconds{0}, nanoseconds{0}, nanoseconds{0}, {.slowdown = 6400.0 / 17, .window = window}) < 40);
 }
 
 TEST_CASE("some of the budget is left for what arrives early") {
