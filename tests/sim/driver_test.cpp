@@ -143,6 +143,40 @@ TEST_CASE("blocks of the batch that is being served are not evicted for one anot
   CHECK(gpu.device.counters().faulted_blocks == 16);
 }
 
+TEST_CASE("a block of the batch is not evicted, even if it is the one that was migrated least recently") {
+  simulated_gpu gpu(2, 4, without_duplicates());
+  gpu.fill_on_host(0, 4);
+  read_pages(gpu, 0, {0});  // a part of block 0, long ago
+  gpu.prefetch(2, 1);
+  (void)gpu.events();
+  const auto both = sim::kernel([](const std::byte*) {}, [](sim::work& w, const std::byte* p) {
+    w.reads(p + block_size.count, 1).reads(p + 5 * sim::page_size.count, 1);
+  });
+  gpu.stream.launch(1U, 1U, 0, both, static_cast<const std::byte*>(gpu.at(0)));
+  gpu.stream.synchronize();
+  const auto gone = gpu.events(kind::departed);
+  REQUIRE(gone.size() == 1);
+  CHECK(gone[0].range.first == block_id{2});
+  CHECK(gpu.record(0).on_device == (1U | 1U << 5));
+}
+
+TEST_CASE("an operation gets past the page it faulted on, even if the block is taken away before the batch ends") {
+  simulated_gpu gpu(4, 4, without_duplicates());
+  gpu.fill_on_host(0, 2);
+  bool taken = false;
+  gpu.memory.attach([&] {
+    for (const device_event& e : gpu.events(kind::arrived)) {
+      if (e.range.first == block_id{0} && !taken) {
+        taken = gpu.memory.evict({block_id{0}, 1}, 1);
+      }
+    }
+  });
+  touch(gpu, 0, 2);
+  gpu.memory.detach();
+  CHECK(taken);
+  CHECK(gpu.device.counters().faulted_blocks == 2);
+}
+
 TEST_CASE("a kernel larger than device memory gets on, also with room for a single block, and computes right") {
   for (const std::uint32_t rooms : {1U, 2U, 5U}) {
     simulated_gpu gpu(rooms, 12);
