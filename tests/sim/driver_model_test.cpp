@@ -69,7 +69,7 @@ void random_program(std::uint64_t seed) {
       case 3: {
         const std::uint32_t to = below(blocks);
         const std::uint32_t from = below(blocks);
-        s.launch(1U, 1U, 0, mix, number(to), static_cast<const std::uint32_t*>(number(from)), step * 7U);
+        s.launch(1U, 1U, 0, mix, number(to), static_cast<const std::uint32_t*>(number(from)), static_cast<std::uint32_t>(step) * 7U);
         expected[to] = expected[to] * 3 + expected[from] + static_cast<std::uint32_t>(step) * 7U;
         break;
       }

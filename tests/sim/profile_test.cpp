@@ -44,7 +44,9 @@ TEST_CASE("a faster link never has the costlier fault, copy or prefetch") {
   const sim::profile& v100 = sim::find_profile("v100_pcie3");
   const sim::profile& a100 = sim::find_profile("a100_pcie4");
   const sim::profile& h200 = sim::find_profile("h200_pcie5");
-  for (const auto& [slow, fast] : {std::pair{&v100, &a100}, std::pair{&a100, &h200}}) {
+  for (const auto& pair : {std::pair{&v100, &a100}, std::pair{&a100, &h200}}) {
+    const sim::profile* const slow = pair.first;
+    const sim::profile* const fast = pair.second;
     CAPTURE(slow->name);
     CHECK(slow->memory < fast->memory);
     CHECK(slow->peak_flops < fast->peak_flops);
