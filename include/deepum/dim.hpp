@@ -10,8 +10,11 @@ struct dim {
   unsigned z = 1;
 
   constexpr dim() = default;
-  constexpr dim(unsigned x_extent, unsigned y_extent = 1, unsigned z_extent = 1)  // implicit: launch(blocks, threads, ...)
-      : x(x_extent), y(y_extent), z(z_extent) {}
+  constexpr dim(unsigned x_extent, unsigned y_extent = 1,
+                unsigned z_extent = 1)  // implicit: launch(blocks, threads, ...)
+      : x(x_extent),
+        y(y_extent),
+        z(z_extent) {}
 
   friend constexpr bool operator==(dim, dim) = default;
 };

@@ -1,12 +1,11 @@
 // The measured rates of an H200 (docs/simulator.md), each from the same calls that were measured: 1 GiB at a time.
 #include "simulated_gpu.hpp"
-
-#include <algorithm>
-#include <vector>
+#include <deepum/sim/mapped_memory.hpp>
 
 #include <doctest/doctest.h>
 
-#include <deepum/sim/mapped_memory.hpp>
+#include <algorithm>
+#include <vector>
 
 namespace deepum_test {
 namespace {
@@ -91,7 +90,8 @@ TEST_CASE("discard and prefetch of fresh contents takes 18 ms for a GiB, here a 
   CHECK(gpu.device.counters().in_by_command.count == 0);
 }
 
-TEST_CASE("prefetch to the host of read-mostly copies takes 0.6 ms for a GiB, and the next read runs at resident speed") {
+TEST_CASE(
+    "prefetch to the host of read-mostly copies takes 0.6 ms for a GiB, and the next read runs at resident speed") {
   simulated_gpu gpu(2 * gib, gib);
   gpu.populate_on_host(0, gib);
   gpu.advise(0, gib, advice::set_read_mostly);
@@ -141,8 +141,8 @@ TEST_CASE("chunks of 2 and of 16 MiB page through mapped memory at 36 and 49 GB/
         device.host_work(500ns);
         events.clear();
         memory.poll(events);
-        n += static_cast<std::size_t>(
-            std::count_if(events.begin(), events.end(), [](const device_event& e) { return e.what == kind::completed; }));
+        n += static_cast<std::size_t>(std::count_if(events.begin(), events.end(),
+                                                    [](const device_event& e) { return e.what == kind::completed; }));
       }
     };
     memory.map({block_id{0}, gib});

@@ -1,11 +1,10 @@
 #include "simulated_gpu.hpp"
-
-#include <algorithm>
-#include <string>
+#include <deepum/sim/contents.hpp>
 
 #include <doctest/doctest.h>
 
-#include <deepum/sim/contents.hpp>
+#include <algorithm>
+#include <string>
 
 namespace deepum_test {
 namespace {
@@ -92,8 +91,9 @@ TEST_CASE("a discard under a running kernel loses what the kernel writes there, 
   simulated_gpu gpu(4, 4);
   gpu.fill_on_host(0, 2);
   gpu.prefetch(0, 2);
-  const auto slow = sim::kernel([](std::byte* p) { std::fill_n(p, (2 * block_size).count, std::byte{9}); },
-                                [](sim::work& w, std::byte* p) { w.overwrites(p, (2 * block_size).count).flops(1e11); });
+  const auto slow =
+      sim::kernel([](std::byte* p) { std::fill_n(p, (2 * block_size).count, std::byte{9}); },
+                  [](sim::work& w, std::byte* p) { w.overwrites(p, (2 * block_size).count).flops(1e11); });
   gpu.stream.launch(1U, 1U, 0, slow, gpu.at(0));
   gpu.device.host_work(500us);
   gpu.memory.discard({block_id{0}, 1}, 1);

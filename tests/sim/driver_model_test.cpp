@@ -1,15 +1,14 @@
-// Random programs against two naive twins: plain arrays for the contents, and a set of blocks that follows only what the
-// events say.
+// Random programs against two naive twins: plain arrays for the contents, and a set of blocks that follows only what
+// the events say.
 #include "simulated_gpu.hpp"
+#include "test_scale.hpp"
+
+#include <doctest/doctest.h>
 
 #include <cstdint>
 #include <random>
 #include <set>
 #include <vector>
-
-#include <doctest/doctest.h>
-
-#include "test_scale.hpp"
 
 namespace deepum_test {
 namespace {
@@ -54,7 +53,9 @@ void random_program(std::uint64_t seed) {
   };
   const auto mix = sim::kernel(
       "mix", [](std::uint32_t* to, const std::uint32_t* from, std::uint32_t add) { *to = *to * 3 + *from + add; },
-      [](sim::work& w, std::uint32_t* to, const std::uint32_t* from, std::uint32_t) { w.reads(from, 4).updates(to, 4); });
+      [](sim::work& w, std::uint32_t* to, const std::uint32_t* from, std::uint32_t) {
+        w.reads(from, 4).updates(to, 4);
+      });
   const auto range = [&] {
     const std::uint32_t first = below(blocks);
     return block_range{block_id{first}, 1 + below(blocks - first)};
@@ -69,12 +70,17 @@ void random_program(std::uint64_t seed) {
       case 3: {
         const std::uint32_t to = below(blocks);
         const std::uint32_t from = below(blocks);
-        s.launch(1U, 1U, 0, mix, number(to), static_cast<const std::uint32_t*>(number(from)), static_cast<std::uint32_t>(step) * 7U);
+        s.launch(1U, 1U, 0, mix, number(to), static_cast<const std::uint32_t*>(number(from)),
+                 static_cast<std::uint32_t>(step) * 7U);
         expected[to] = expected[to] * 3 + expected[from] + static_cast<std::uint32_t>(step) * 7U;
         break;
       }
-      case 4: gpu.memory.prefetch(range(), ++gpu.ticket); break;
-      case 5: gpu.memory.evict(range(), ++gpu.ticket); break;
+      case 4:
+        gpu.memory.prefetch(range(), ++gpu.ticket);
+        break;
+      case 5:
+        gpu.memory.evict(range(), ++gpu.ticket);
+        break;
       case 6: {
         const auto hint = static_cast<advice>(1 + below(6));
         gpu.memory.advise(range(), hint, below(2) == 0 ? location::host() : location::device());
@@ -103,8 +109,12 @@ void random_program(std::uint64_t seed) {
         in_second = !in_second;
         (in_second ? second : gpu.stream).wait(order);
         break;
-      case 10: gpu.device.set_foreign_memory(block_size * below(rooms)); break;
-      case 11: gpu.device.host_work(nanoseconds{below(2'000'000)}); break;
+      case 10:
+        gpu.device.set_foreign_memory(block_size * below(rooms));
+        break;
+      case 11:
+        gpu.device.host_work(nanoseconds{below(2'000'000)});
+        break;
     }
     if (below(8) == 0) {
       twin.follow(gpu.events());

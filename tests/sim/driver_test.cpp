@@ -1,9 +1,9 @@
 #include "simulated_gpu.hpp"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 namespace deepum_test {
 namespace {
@@ -149,9 +149,10 @@ TEST_CASE("a block of the batch is not evicted, even if it is the one that was m
   read_pages(gpu, 0, {0});  // a part of block 0, long ago
   gpu.prefetch(2, 1);
   (void)gpu.events();
-  const auto both = sim::kernel([](const std::byte*) {}, [](sim::work& w, const std::byte* p) {
-    w.reads(p + block_size.count, 1).reads(p + 5 * sim::page_size.count, 1);
-  });
+  const auto both = sim::kernel([](const std::byte*) {},
+                                [](sim::work& w, const std::byte* p) {
+                                  w.reads(p + block_size.count, 1).reads(p + 5 * sim::page_size.count, 1);
+                                });
   gpu.stream.launch(1U, 1U, 0, both, static_cast<const std::byte*>(gpu.at(0)));
   gpu.stream.synchronize();
   const auto gone = gpu.events(kind::departed);
@@ -197,11 +198,13 @@ TEST_CASE("a kernel larger than device memory gets on, also with room for a sing
 TEST_CASE("operands that evict one another in each step make a kernel slow, not stuck") {
   simulated_gpu gpu(1, 3);
   gpu.fill_on_host(0, 3);
-  const auto alternate = sim::kernel([](const std::byte*) {}, [](sim::work& w, const std::byte* p) {
-    for (std::uint32_t i = 0; i < 96; ++i) {
-      w.reads(p + i % 3 * block_size.count + i / 3 * sim::page_size.count, sim::page_size.count);
-    }
-  });
+  const auto alternate =
+      sim::kernel([](const std::byte*) {},
+                  [](sim::work& w, const std::byte* p) {
+                    for (std::uint32_t i = 0; i < 96; ++i) {
+                      w.reads(p + i % 3 * block_size.count + i / 3 * sim::page_size.count, sim::page_size.count);
+                    }
+                  });
   gpu.stream.launch(1U, 1U, 0, alternate, static_cast<const std::byte*>(gpu.at(0)));
   gpu.memory.prefetch({block_id{0}, 3}, 1);  // and somebody who interferes
   gpu.memory.prefetch({block_id{0}, 3}, 2);

@@ -98,7 +98,8 @@ TEST_CASE("a link moves one thing at a time, page faults first") {
   sim::link link(loop);
   std::string order;
   const auto submit = [&](sim::urgency who, char name) {
-    link.submit(who, [] { return nanoseconds{10}; }, [&order, name] { order += name; });
+    link.submit(
+        who, [] { return nanoseconds{10}; }, [&order, name] { order += name; });
   };
   event_loop::host_call call(loop);
   submit(sim::urgency::command, 'a');
@@ -118,9 +119,7 @@ TEST_CASE("what a transfer submits when it ends queues up behind what waited lon
   std::string order;
   const auto ten = [] { return nanoseconds{10}; };
   event_loop::host_call call(loop);
-  link.submit(sim::urgency::command, ten, [&] {
-    link.submit(sim::urgency::command, ten, [&] { order += 'b'; });
-  });
+  link.submit(sim::urgency::command, ten, [&] { link.submit(sim::urgency::command, ten, [&] { order += 'b'; }); });
   link.submit(sim::urgency::command, ten, [&] { order += 'a'; });
   call.spend(30ns);
   CHECK(order == "ab");

@@ -1,13 +1,11 @@
-#include <deepum/sim/mapped_memory.hpp>
-
 #include "simulated_gpu.hpp"
-
-#include <string>
-#include <vector>
+#include <deepum/sim/contents.hpp>
+#include <deepum/sim/mapped_memory.hpp>
 
 #include <doctest/doctest.h>
 
-#include <deepum/sim/contents.hpp>
+#include <string>
+#include <vector>
 
 namespace deepum_test {
 namespace {
@@ -20,9 +18,7 @@ struct mapped_gpu {
   sim::mapped_memory memory{device, 4 * block_size};
   sim::stream stream{memory};
 
-  [[nodiscard]] int* at(std::uint32_t b) const {
-    return reinterpret_cast<int*>(memory.base() + b * block_size.count);
-  }
+  [[nodiscard]] int* at(std::uint32_t b) const { return reinterpret_cast<int*>(memory.base() + b * block_size.count); }
   void copy(void (sim::mapped_memory::*how)(block_range, std::uint64_t), std::uint32_t b) {
     (memory.*how)(one(b), 1);
     device.host_work(1ms);
@@ -42,7 +38,8 @@ struct mapped_gpu {
   }
   void write(std::uint32_t b, int value) {
     stream.launch(1U, 1U, 0,
-                  sim::kernel("store", [](int* p, int v) { *p = v; }, [](sim::work& w, int* p, int) { w.updates(p, 4); }),
+                  sim::kernel(
+                      "store", [](int* p, int v) { *p = v; }, [](sim::work& w, int* p, int) { w.updates(p, 4); }),
                   at(b), value);
     stream.synchronize();
   }
@@ -148,7 +145,9 @@ TEST_CASE("unmapping under a kernel that uses the block stops with a message") {
   mapped_gpu gpu;
   gpu.memory.map(one(1));
   gpu.stream.launch(1U, 1U, 0,
-                    sim::kernel("long", [](int*) {}, [](sim::work& w, int* p) { w.updates(p, 4).flops(1e12); }), gpu.at(1));
+                    sim::kernel(
+                        "long", [](int*) {}, [](sim::work& w, int* p) { w.updates(p, 4).flops(1e12); }),
+                    gpu.at(1));
   gpu.device.host_work(1ms);
   gpu.memory.unmap(one(1));
   CHECK_THROWS_WITH(gpu.stream.synchronize(), "block 1 is not mapped any more, while kernel 'long' (launch 0) uses it");

@@ -29,7 +29,9 @@ struct simulated_gpu {
   /// @param blocks  Blocks of the arena.
   simulated_gpu(std::uint32_t rooms, std::uint32_t blocks, const sim::profile& p = sim::find_profile("h200_pcie5"),
                 sim::device_options options = {})
-      : device(p, with(options, rooms)), memory(device, block_size * blocks), stream(memory) {}
+      : device(p, with(options, rooms)),
+        memory(device, block_size * blocks),
+        stream(memory) {}
 
   [[nodiscard]] std::byte* at(std::uint32_t block) const { return memory.base() + block * block_size.count; }
   [[nodiscard]] sim::block_record record(std::uint32_t block) { return memory.record_of(block_id{block}); }
@@ -107,14 +109,21 @@ struct simulated_gpu {
 
 /// A kernel that touches bytes with one access mode and does nothing, for tests of times.
 inline auto toucher(access mode) {
-  return sim::kernel("touch", [](const std::byte*, std::size_t) {},
-                     [mode](sim::work& w, const std::byte* p, std::size_t n) {
-                       switch (mode) {
-                         case access::read: w.reads(p, n); break;
-                         case access::update: w.updates(p, n); break;
-                         case access::overwrite: w.overwrites(p, n); break;
-                       }
-                     });
+  return sim::kernel(
+      "touch", [](const std::byte*, std::size_t) {},
+      [mode](sim::work& w, const std::byte* p, std::size_t n) {
+        switch (mode) {
+          case access::read:
+            w.reads(p, n);
+            break;
+          case access::update:
+            w.updates(p, n);
+            break;
+          case access::overwrite:
+            w.overwrites(p, n);
+            break;
+        }
+      });
 }
 
 /// Touches whole blocks and waits. @returns  The virtual time it took.
@@ -128,13 +137,14 @@ inline nanoseconds touch(simulated_gpu& gpu, std::uint32_t first, std::uint32_t 
 
 /// Adds `value` to floats.
 inline auto adder() {
-  return sim::kernel("add",
-                     [](float* x, std::size_t n, float value) {
-                       for (std::size_t i = 0; i < n; ++i) {
-                         x[i] += value;
-                       }
-                     },
-                     [](sim::work& w, float* x, std::size_t n, float) { w.updates(x, n * sizeof(float)); });
+  return sim::kernel(
+      "add",
+      [](float* x, std::size_t n, float value) {
+        for (std::size_t i = 0; i < n; ++i) {
+          x[i] += value;
+        }
+      },
+      [](sim::work& w, float* x, std::size_t n, float) { w.updates(x, n * sizeof(float)); });
 }
 
 inline double gigabytes_per_second(bytes n, nanoseconds t) {

@@ -1,12 +1,12 @@
 #include "simulated_gpu.hpp"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 namespace deepum_test {
 namespace {
@@ -64,13 +64,15 @@ TEST_CASE("a kernel takes its launch latency and the longer of its compute and i
   const auto time = [&](auto describe) {
     gpu.device.host_work(1ms);
     const nanoseconds start = gpu.device.now();
-    gpu.stream.launch(1U, 1U, 0, sim::kernel([](const std::byte*) {}, describe), static_cast<const std::byte*>(gpu.at(0)));
+    gpu.stream.launch(1U, 1U, 0, sim::kernel([](const std::byte*) {}, describe),
+                      static_cast<const std::byte*>(gpu.at(0)));
     gpu.stream.synchronize();
     return gpu.device.now() - start - p.host_launch - p.launch_latency;
   };
   const std::size_t n = (8 * block_size).count;
   CHECK(time([&](sim::work& w, const std::byte* x) { w.reads(x, n); }) == sim::time_at(bytes{n}, p.memory_bandwidth));
-  CHECK(time([&](sim::work& w, const std::byte* x) { w.updates(x, n); }) == sim::time_at(bytes{2 * n}, p.memory_bandwidth));
+  CHECK(time([&](sim::work& w, const std::byte* x) { w.updates(x, n); }) ==
+        sim::time_at(bytes{2 * n}, p.memory_bandwidth));
   CHECK(time([&](sim::work& w, const std::byte* x) { w.reads(x, n).traffic(1_GiB); }) ==
         sim::time_at(1_GiB, p.memory_bandwidth));
   CHECK(time([&](sim::work& w, const std::byte* x) { w.reads(x, n).flops(1e10).flops(1e10); }) ==
@@ -175,7 +177,8 @@ TEST_CASE("a description may read memory: touches can depend on data") {
   simulated_gpu gpu(8, 8);
   gpu.fill_on_host(0, 8, 0);
   auto* index = reinterpret_cast<std::uint32_t*>(gpu.at(0));
-  const auto set = sim::kernel([](std::uint32_t* i) { *i = 5; }, [](sim::work& w, std::uint32_t* i) { w.updates(i, 4); });
+  const auto set =
+      sim::kernel([](std::uint32_t* i) { *i = 5; }, [](sim::work& w, std::uint32_t* i) { w.updates(i, 4); });
   const auto gather = sim::kernel([](const std::uint32_t*, std::byte*) {},
                                   [](sim::work& w, const std::uint32_t* i, std::byte* table) {
                                     w.reads(i, 4).reads(table + *i * block_size.count, 10);
@@ -243,8 +246,7 @@ TEST_CASE("what a kernel throws is thrown by every synchronize from then on, and
 
 TEST_CASE("a description that goes past the end of the arena is an error with the kernel's name and the numbers") {
   simulated_gpu gpu(4, 4);
-  CHECK_THROWS_WITH(touch(gpu, 3, 2),
-                    "kernel 'touch' touches 4194304 bytes at offset 6291456 of an arena of 8388608");
+  CHECK_THROWS_WITH(touch(gpu, 3, 2), "kernel 'touch' touches 4194304 bytes at offset 6291456 of an arena of 8388608");
 }
 
 TEST_CASE("the same program gives the same events at the same virtual times") {

@@ -1,11 +1,11 @@
 #include "simulated_gpu.hpp"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 namespace deepum_test {
 namespace {
@@ -55,9 +55,8 @@ TEST_CASE("the pump runs when something happened, and commands from within it ar
   gpu.device.host_work(1ms);
   CHECK(sent);
   CHECK(gpu.resident(2));
-  CHECK(std::count_if(seen.begin(), seen.end(), [](const device_event& e) {
-          return e.what == kind::completed && e.ticket == 5;
-        }) == 1);
+  CHECK(std::count_if(seen.begin(), seen.end(),
+                      [](const device_event& e) { return e.what == kind::completed && e.ticket == 5; }) == 1);
 }
 
 TEST_CASE("a detached pump never runs again, whatever was on its way") {
@@ -106,7 +105,8 @@ TEST_CASE("a thread as worker wakes up for notifications and events without any 
   CHECK(runs == before);
 }
 
-TEST_CASE("several host threads, several streams and a worker that moves blocks under them compute what one thread would") {
+TEST_CASE(
+    "several host threads, several streams and a worker that moves blocks under them compute what one thread would") {
   for (const sim::worker_mode mode : {sim::worker_mode::virtual_time, sim::worker_mode::thread}) {
     simulated_gpu gpu(5, 12, sim::find_profile("h200_pcie5"), with(mode, 3));
     constexpr std::uint32_t threads = 3;

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
@@ -15,6 +9,12 @@
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/worker.hpp>
 #include <deepum/units.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -76,7 +76,9 @@ class managed_space;
 class address_space {
  public:
   address_space(event_loop& loop, bytes capacity, worker_mode mode, nanoseconds wake_up, std::uint64_t seed)
-      : loop_(loop), contents_(capacity), worker_(loop, mode, wake_up, seed) {}
+      : loop_(loop),
+        contents_(capacity),
+        worker_(loop, mode, wake_up, seed) {}
   address_space(const address_space&) = delete;
   address_space& operator=(const address_space&) = delete;
   virtual ~address_space() = default;

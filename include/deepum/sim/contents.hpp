@@ -1,5 +1,9 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <sys/mman.h>
 
 #include <cstddef>
@@ -7,10 +11,6 @@
 #include <cstring>
 #include <string>
 #include <utility>
-
-#include <deepum/core/block.hpp>
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -60,7 +60,8 @@ class contents {
           ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (start == MAP_FAILED) {
         throw error(status::out_of_host_memory,
-                    "cannot reserve " + std::to_string(length_) + " bytes of addresses; ask for a smaller arena", "mmap");
+                    "cannot reserve " + std::to_string(length_) + " bytes of addresses; ask for a smaller arena",
+                    "mmap");
       }
       start_ = static_cast<std::byte*>(start);
       ::madvise(start, length_, MADV_HUGEPAGE);  // whole blocks are touched; without it each costs 512 page faults

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include <deepum/core/block.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/driver.hpp>
@@ -12,6 +9,9 @@
 #include <deepum/sim/worker.hpp>
 #include <deepum/units.hpp>
 
+#include <cstdint>
+#include <string>
+
 namespace deepum {
 inline namespace v0 {
 namespace sim {
@@ -20,23 +20,26 @@ class managed_memory;
 
 /// How a simulated GPU differs from its profile.
 struct device_options {
-  bytes memory{};                                ///< device memory; 0: the profile's
+  bytes memory{};  ///< device memory; 0: the profile's
   worker_mode worker = worker_mode::virtual_time;
-  std::uint64_t delay_seed = 0;                  ///< not 0: random delays of the migration thread
+  std::uint64_t delay_seed = 0;  ///< not 0: random delays of the migration thread
 };
 
 /// A simulated GPU: a virtual clock, device memory, one link in each direction, a compute engine and the driver.
 ///
-/// Host calls drive the clock, each by what it costs; nothing happens between them. All host threads share the one clock.
-/// The same program on one thread gives the same virtual times in each run. Threads: all members, any thread, but not from
-/// within a kernel body, a description or the pump where a call takes host time.
+/// Host calls drive the clock, each by what it costs; nothing happens between them. All host threads share the one
+/// clock. The same program on one thread gives the same virtual times in each run. Threads: all members, any thread,
+/// but not from within a kernel body, a description or the pump where a call takes host time.
 class device {
  public:
   using default_memory = managed_memory;
 
   /// @param p  Copied. See `find_profile`.
   explicit device(const profile& p = find_profile("h200_pcie5"), device_options options = {})
-      : profile_(with(p, options)), options_(options), driver_(loop_, profile_), executor_(loop_, driver_, profile_) {}
+      : profile_(with(p, options)),
+        options_(options),
+        driver_(loop_, profile_),
+        executor_(loop_, driver_, profile_) {}
   device(const device&) = delete;
   device& operator=(const device&) = delete;
 

@@ -1,15 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
@@ -22,24 +12,34 @@
 #include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace deepum {
 inline namespace v0 {
 namespace sim {
 
 /// What a device has done since it was made.
 struct device_counters {
-  std::uint64_t launches = 0;         ///< kernels, copies and fills that ended
+  std::uint64_t launches = 0;  ///< kernels, copies and fills that ended
   std::uint64_t fault_batches = 0;
-  std::uint64_t faulted_blocks = 0;   ///< one for each block of each batch
-  std::uint64_t late_blocks = 0;      ///< an operation waited for a block that was moving already
-  std::uint64_t driver_evictions = 0; ///< blocks that the driver evicted to make room
-  bytes in_by_fault{};                ///< moved over the links, by cause
+  std::uint64_t faulted_blocks = 0;    ///< one for each block of each batch
+  std::uint64_t late_blocks = 0;       ///< an operation waited for a block that was moving already
+  std::uint64_t driver_evictions = 0;  ///< blocks that the driver evicted to make room
+  bytes in_by_fault{};                 ///< moved over the links, by cause
   bytes in_by_command{};
   bytes in_remote{};
   bytes out_by_driver{};
   bytes out_by_command{};
   bytes out_by_host{};
-  nanoseconds stalled{};              ///< operations waited for blocks
+  nanoseconds stalled{};  ///< operations waited for blocks
 };
 
 /// One block as the driver of managed memory sees it.
@@ -47,15 +47,16 @@ struct block_record {
   enum class motion : std::uint8_t { none, arriving, leaving };
   enum class preference : std::uint8_t { none, host, device };
 
-  std::uint32_t on_device = 0;   ///< pages with a current copy on the device; in neither mask: never written, or discarded
-  std::uint32_t on_host = 0;     ///< in both masks: read-mostly copies
+  std::uint32_t on_device =
+      0;                      ///< pages with a current copy on the device; in neither mask: never written, or discarded
+  std::uint32_t on_host = 0;  ///< in both masks: read-mostly copies
   motion moving = motion::none;
   preference preferred = preference::none;
-  bool room = false;             ///< a block of device memory belongs to it
+  bool room = false;  ///< a block of device memory belongs to it
   bool read_mostly = false;
-  bool accessed_by = false;      ///< the device has a mapping of what is on the host
-  bool mapped = false;           ///< the same, because a fault set it up
-  std::uint64_t migrated = 0;    ///< place in the order of migration while it has room
+  bool accessed_by = false;    ///< the device has a mapping of what is on the host
+  bool mapped = false;         ///< the same, because a fault set it up
+  std::uint64_t migrated = 0;  ///< place in the order of migration while it has room
 
   /// Pages that an access with `mode` cannot use on the device as they are.
   [[nodiscard]] std::uint32_t missing(std::uint32_t pages, access mode) const {
@@ -103,21 +104,26 @@ struct device_command {
   block_range range{};
   std::uint64_t ticket = 0;
   std::uint32_t stop_at = 0xffffffffU;  ///< the command fails when it comes to this block of its range
-  std::uint32_t done = 0;     ///< blocks behind it
+  std::uint32_t done = 0;               ///< blocks behind it
   bytes moved{};
 };
 
 /// The unified-memory driver of one device, for all managed memory on it: residency, page faults, migration, eviction.
 ///
 /// It follows nvidia-uvm (open-gpu-kernel-modules) and the papers about it: faults are served batch by batch and, in a
-/// batch, block by block; a fault brings in the largest part of its block of which more than half is wanted (Allen & Ge,
-/// SC'21); when device memory is full the block that was migrated least recently is evicted, on the path of whoever needs
-/// the room. Not synchronised: used under the lock of the event loop.
+/// batch, block by block; a fault brings in the largest part of its block of which more than half is wanted (Allen &
+/// Ge, SC'21); when device memory is full the block that was migrated least recently is evicted, on the path of whoever
+/// needs the room. Not synchronised: used under the lock of the event loop.
 class driver {
  public:
   using action_type = event_loop::action;
 
-  driver(event_loop& loop, const profile& p) : loop_(loop), profile_(p), in_(loop), out_(loop), rooms_(blocks(p.memory)) {}
+  driver(event_loop& loop, const profile& p)
+      : loop_(loop),
+        profile_(p),
+        in_(loop),
+        out_(loop),
+        rooms_(blocks(p.memory)) {}
 
   /// Ends the batch that waits for it: called when a page fault cannot be served.
   using fault_result = std::function<void(bool served)>;
@@ -125,9 +131,7 @@ class driver {
   [[nodiscard]] link& in() { return in_; }
   [[nodiscard]] link& out() { return out_; }
   [[nodiscard]] device_counters& counters() { return counters_; }
-  [[nodiscard]] std::uint32_t free_rooms() const {
-    return rooms_ > used_ + foreign_ ? rooms_ - used_ - foreign_ : 0;
-  }
+  [[nodiscard]] std::uint32_t free_rooms() const { return rooms_ > used_ + foreign_ ? rooms_ - used_ - foreign_ : 0; }
   /// Device memory that others hold: the driver cannot evict it.
   void set_foreign(bytes size) {
     foreign_ = blocks(size + block_size - bytes{1});
@@ -347,7 +351,8 @@ class driver {
       return;
     }
     counter += n;
-    out_.submit(who, [this, n] { return out_time(n); }, finish);
+    out_.submit(
+        who, [this, n] { return out_time(n); }, finish);
   }
   /// The same, and then the device gives the block up.
   void bring_out(urgency who, managed_space* space, block_id b, bytes& counter, action_type done) {
@@ -383,8 +388,8 @@ class driver {
                        [&](const faulted_block& f) { return f.at.space == x.space && f.at.block == x.block; });
   }
 
-  /// The largest parts of the block, in powers of two pages, that hold a wanted page and of which more than half is wanted
-  /// or there (the driver's density prefetcher).
+  /// The largest parts of the block, in powers of two pages, that hold a wanted page and of which more than half is
+  /// wanted or there (the driver's density prefetcher).
   [[nodiscard]] static std::uint32_t with_neighbours(std::uint32_t wanted, std::uint32_t there) {
     std::uint32_t result = wanted;
     for (std::uint32_t rest = wanted; rest != 0; rest &= rest - 1) {
@@ -506,7 +511,8 @@ class driver {
         return;
       }
       counters_.in_by_fault += n;
-      in_.submit(urgency::fault, [=, this] { return time_at(n, profile_.link_in) + populate; }, arrived);
+      in_.submit(
+          urgency::fault, [=, this] { return time_at(n, profile_.link_in) + populate; }, arrived);
     });
   }
 
@@ -551,8 +557,12 @@ class driver {
       return;
     }
     switch (c.what) {
-      case action::prefetch: prefetch_block(d, c, b); return;
-      case action::evict: evict_block(d, c, b); return;
+      case action::prefetch:
+        prefetch_block(d, c, b);
+        return;
+      case action::evict:
+        evict_block(d, c, b);
+        return;
       case action::discard:
         loop_.after(profile_.discard_block, [=, this, &d] { discard_block(d, b); });
         return;
@@ -560,7 +570,8 @@ class driver {
         loop_.after(c.done == 0 ? profile_.advise_call : nanoseconds{}, [=, this, &d] { advise_block(d, b); });
         return;
       case action::clean:
-      case action::drop: break;
+      case action::drop:
+        break;
     }
     expects(false, "managed memory has neither clean nor drop");
   }
@@ -614,7 +625,8 @@ class driver {
     }
     c.moved += n;
     counters_.in_by_command += n;
-    in_.submit(urgency::command, [time] { return time; }, arrived);
+    in_.submit(
+        urgency::command, [time] { return time; }, arrived);
   }
 
   void evict_block(direction& d, device_command& c, block_id b) {
@@ -665,8 +677,11 @@ class driver {
     block_record& r = space[b];
     using preference = block_record::preference;
     switch (c.hint) {
-      case advice::none: break;
-      case advice::set_read_mostly: r.read_mostly = true; break;
+      case advice::none:
+        break;
+      case advice::set_read_mostly:
+        r.read_mostly = true;
+        break;
       case advice::unset_read_mostly:
         if (r.moving != block_record::motion::none) {
           next_command(d);
@@ -683,9 +698,15 @@ class driver {
           }
         }
         break;
-      case advice::set_preferred_location: r.preferred = c.to.is_host() ? preference::host : preference::device; break;
-      case advice::unset_preferred_location: r.preferred = preference::none; break;
-      case advice::set_accessed_by: r.accessed_by = r.accessed_by || !c.to.is_host(); break;
+      case advice::set_preferred_location:
+        r.preferred = c.to.is_host() ? preference::host : preference::device;
+        break;
+      case advice::unset_preferred_location:
+        r.preferred = preference::none;
+        break;
+      case advice::set_accessed_by:
+        r.accessed_by = r.accessed_by || !c.to.is_host();
+        break;
       case advice::unset_accessed_by:
         if (!c.to.is_host()) {
           r.accessed_by = r.mapped = false;
@@ -714,10 +735,10 @@ class driver {
   link out_;
   device_counters counters_;
 
-  std::uint32_t rooms_;        ///< blocks of device memory
+  std::uint32_t rooms_;  ///< blocks of device memory
   std::uint32_t used_ = 0;
   std::uint32_t foreign_ = 0;
-  std::uint32_t moving_ = 0;   ///< blocks that move
+  std::uint32_t moving_ = 0;  ///< blocks that move
   std::uint64_t order_ = 0;
   std::map<std::uint64_t, resident_block> migrated_;  ///< least recently migrated first
 

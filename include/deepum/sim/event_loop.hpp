@@ -1,5 +1,8 @@
 #pragma once
 
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -9,9 +12,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {

@@ -1,5 +1,16 @@
 #pragma once
 
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/error.hpp>
+#include <deepum/sim/address_space.hpp>
+#include <deepum/sim/driver.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/kernel.hpp>
+#include <deepum/sim/link.hpp>
+#include <deepum/sim/profile.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,17 +23,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
-#include <deepum/error.hpp>
-#include <deepum/sim/address_space.hpp>
-#include <deepum/sim/driver.hpp>
-#include <deepum/sim/event_loop.hpp>
-#include <deepum/sim/kernel.hpp>
-#include <deepum/sim/link.hpp>
-#include <deepum/sim/profile.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -52,15 +52,15 @@ struct operation {
 
   // run
   engine_kind engine = engine_kind::compute;
-  double link_rate = 0;                        ///< copies between host and device: bytes a second; 0: no link is used
+  double link_rate = 0;  ///< copies between host and device: bytes a second; 0: no link is used
   std::function<void(work&)> describe{};
   std::function<void()> body{};
   walk touched{};
 
   // While it runs.
-  std::uint64_t order = 0;                     ///< of issue, over all streams
+  std::uint64_t order = 0;  ///< of issue, over all streams
   nanoseconds compute{};
-  std::uint64_t total = 0;                     ///< bytes touched
+  std::uint64_t total = 0;  ///< bytes touched
   std::uint64_t behind = 0;
   std::optional<nanoseconds> waiting_since{};
   bool late = false;
@@ -70,9 +70,9 @@ struct operation {
 struct stream_state {
   explicit stream_state(address_space& s) : space(&s) {}
 
-  address_space* space;                        ///< whose engine hears of the launches
+  address_space* space;  ///< whose engine hears of the launches
   std::deque<std::unique_ptr<operation>> queue{};
-  bool started = false;                        ///< the first one is running
+  bool started = false;  ///< the first one is running
 
   // The launch that is executing.
   std::optional<nanoseconds> began{};
@@ -81,9 +81,10 @@ struct stream_state {
 
 /// Runs what streams hold: kernels and copies walk through their memory and wait for blocks; events order streams.
 ///
-/// An operation that is ready starts in the order of issue. It runs to its end before the next one on its engine starts,
-/// as kernels do that fill the device. Its time is spread evenly over the bytes that it touches, and it walks through them
-/// in the order of its description. Its body runs when it ends. Not synchronised: used under the lock of the event loop.
+/// An operation that is ready starts in the order of issue. It runs to its end before the next one on its engine
+/// starts, as kernels do that fill the device. Its time is spread evenly over the bytes that it touches, and it walks
+/// through them in the order of its description. Its body runs when it ends. Not synchronised: used under the lock of
+/// the event loop.
 class executor {
  public:
   executor(event_loop& loop, driver& d, const profile& p) : loop_(loop), driver_(d), profile_(p) {}
@@ -261,7 +262,8 @@ class executor {
                                              std::to_string(op.launch.value) + ")");
           continue;
         case touch_result::remote:
-        case touch_result::ready: break;
+        case touch_result::ready:
+          break;
       }
       stop_waiting(stream, op);
       ++op.touched.position;
@@ -269,13 +271,15 @@ class executor {
       if (found == touch_result::remote) {
         driver_.counters().in_remote += bytes{s.size};
         const nanoseconds time = std::max(share, time_at(bytes{s.size}, profile_.remote));
-        driver_.in().submit(urgency::fault, [time] { return time; }, [this, &stream] { step(stream); });
+        driver_.in().submit(
+            urgency::fault, [time] { return time; }, [this, &stream] { step(stream); });
         return;
       }
       if (op.link_rate > 0) {
         link& used = op.engine == engine_kind::copy_in ? driver_.in() : driver_.out();
         const nanoseconds time = time_at(bytes{s.size}, op.link_rate);
-        used.submit(urgency::command, [time] { return time; }, [this, &stream] { step(stream); });
+        used.submit(
+            urgency::command, [time] { return time; }, [this, &stream] { step(stream); });
         return;
       }
       const bool beside_copy = driver_.in().busy() || driver_.out().busy();

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -7,17 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include <deepum/core/launch.hpp>
-#include <deepum/units.hpp>
-
 namespace deepum {
 inline namespace v0 {
 namespace sim {
 
 /// What one launch really touches, in the order of first touch, and how much it computes.
 ///
-/// This is the truth about the kernel, as hardware would find it out. What the program declares to the stream wrapper is
-/// another thing, and may be wrong.
+/// This is the truth about the kernel, as hardware would find it out. What the program declares to the stream wrapper
+/// is another thing, and may be wrong.
 class work {
  public:
   struct span {
@@ -69,8 +69,9 @@ class work {
 
 /// A host function as a kernel of the simulated GPU.
 ///
-/// `body(args...)` does the work. `describe(work&, args...)` says what the body will touch; it runs just before, may read
-/// the memory that the kernel reads (index arrays), and must not write. Both run without a lock, one kernel at a time.
+/// `body(args...)` does the work. `describe(work&, args...)` says what the body will touch; it runs just before, may
+/// read the memory that the kernel reads (index arrays), and must not write. Both run without a lock, one kernel at a
+/// time.
 template <class Body, class Describe>
 struct kernel {
   kernel(Body b, Describe d) : kernel("kernel", std::move(b), std::move(d)) {}

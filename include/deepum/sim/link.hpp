@@ -1,11 +1,11 @@
 #pragma once
 
+#include <deepum/sim/event_loop.hpp>
+
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <utility>
-
-#include <deepum/sim/event_loop.hpp>
 
 namespace deepum {
 inline namespace v0 {

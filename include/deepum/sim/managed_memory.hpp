@@ -1,8 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
@@ -13,6 +10,9 @@
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/driver.hpp>
 #include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstdint>
 
 namespace deepum {
 inline namespace v0 {
@@ -73,9 +73,10 @@ class managed_memory : private managed_space {
 
   /// @name Commands
   /// Only queued, also when they are called from the pump. Prefetches and advice are carried out in order, and so are
-  /// evictions and discards. Every block that is on the device after a prefetch is reported as arrived, also where nothing
-  /// had to move; every block that an eviction or a discard took from the device as departed. An eviction leaves read-mostly
-  /// copies on the device, as the driver does. Advice reports nothing. False: the call failed, and no event follows.
+  /// evictions and discards. Every block that is on the device after a prefetch is reported as arrived, also where
+  /// nothing had to move; every block that an eviction or a discard took from the device as departed. An eviction
+  /// leaves read-mostly copies on the device, as the driver does. Advice reports nothing. False: the call failed, and
+  /// no event follows.
   /// @{
   bool prefetch(block_range range, std::uint64_t ticket) {
     return submit({.what = action::prefetch, .range = range, .ticket = ticket});
@@ -97,8 +98,8 @@ class managed_memory : private managed_space {
   }
   /// @}
 
-  /// The host touches bytes of the range: waits for what moves there, and moves what is on the device to the host, fault by
-  /// fault. Takes virtual time. Threads: any but the pump's.
+  /// The host touches bytes of the range: waits for what moves there, and moves what is on the device to the host,
+  /// fault by fault. Takes virtual time. Threads: any but the pump's.
   void host_access(bytes offset, bytes size, access mode) {
     expects(offset + size <= capacity(), "the host touches bytes outside the arena");
     if (size.count == 0) {

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
@@ -19,6 +12,13 @@
 #include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace deepum {
 inline namespace v0 {
 namespace sim {
@@ -26,10 +26,10 @@ namespace sim {
 /// Memory whose blocks the program maps and copies itself, as with the CUDA virtual memory management calls: no page
 /// faults, and nothing moves by itself.
 ///
-/// Host and device copies are two things here. A block that was mapped, but not copied in, reads as poison on the device; one
-/// that is unmapped or dropped without `copy_out` has lost what the device wrote, and the older contents of the host come
-/// back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize` throws).
-/// The range that everybody sees holds the device's copy where it differs.
+/// Host and device copies are two things here. A block that was mapped, but not copied in, reads as poison on the
+/// device; one that is unmapped or dropped without `copy_out` has lost what the device wrote, and the older contents of
+/// the host come back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize`
+/// throws). The range that everybody sees holds the device's copy where it differs.
 class mapped_memory : private address_space {
  public:
   /// @param capacity  Length of the address range, whole blocks.
@@ -85,8 +85,8 @@ class mapped_memory : private address_space {
         for (; got > 0; --got) {
           rooms.give_room();
         }
-        throw error(status::out_of_device_memory, "no device memory to map " + std::to_string(range.count) + " blocks; " +
-                                                      std::to_string(rooms.free_rooms()) + " are free");
+        throw error(status::out_of_device_memory, "no device memory to map " + std::to_string(range.count) +
+                                                      " blocks; " + std::to_string(rooms.free_rooms()) + " are free");
       }
       ++got;
     }
@@ -96,8 +96,8 @@ class mapped_memory : private address_space {
     }
   }
 
-  /// Takes the device memory away, and with it what was not copied out. The caller is blocked until copies of the blocks have
-  /// ended. An operation that touches one of them and is executing fails.
+  /// Takes the device memory away, and with it what was not copied out. The caller is blocked until copies of the
+  /// blocks have ended. An operation that touches one of them and is executing fails.
   void unmap(block_range range) {
     event_loop::host_call call(loop());
     for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
@@ -110,8 +110,9 @@ class mapped_memory : private address_space {
       at(block_id{b}).mapped = false;
       owner_.memory_driver().give_room();
       if (const walk* user = owner_.memory_driver().active_with(*this, block_id{b})) {
-        owner_.operations().fail(status::invalid_argument, unmapped(block_id{b}) + " any more, while kernel '" + user->name +
-                                                               "' (launch " + std::to_string(user->launch) + ") uses it");
+        owner_.operations().fail(status::invalid_argument, unmapped(block_id{b}) + " any more, while kernel '" +
+                                                               user->name + "' (launch " +
+                                                               std::to_string(user->launch) + ") uses it");
       }
     }
   }
@@ -139,13 +140,13 @@ class mapped_memory : private address_space {
   enum class state : std::uint8_t {
     garbage,  ///< the device has none; the host's is seen
     same,
-    newer,    ///< differs, the host's copy is kept beside it
+    newer,  ///< differs, the host's copy is kept beside it
   };
   struct block {
     bool mapped = false;
     state copy = state::garbage;
-    std::uint32_t copies = 0;     ///< copies that are queued or under way
-    std::uint64_t writes = 0;     ///< by the device
+    std::uint32_t copies = 0;  ///< copies that are queued or under way
+    std::uint64_t writes = 0;  ///< by the device
   };
   struct queued_copy {
     block_range range{};

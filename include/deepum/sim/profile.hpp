@@ -1,5 +1,8 @@
 #pragma once
 
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,9 +10,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -34,14 +34,14 @@ struct transfer_point {
 /// Rates are in bytes (or operations) a second, decimal as data sheets give them.
 struct profile {
   std::string name{};
-  bytes memory{};                     ///< device memory that a program can have
+  bytes memory{};  ///< device memory that a program can have
 
   // Compute. The time of a kernel is launch_latency + max(flops / (peak_flops * efficiency), bytes / memory_bandwidth).
-  double peak_flops = 0;              ///< of the type that the kernels compute in (FP32 without tensor cores)
-  double flops_efficiency = 0;        ///< share of the peak that a good kernel reaches
-  double memory_bandwidth = 0;        ///< of device memory
-  double slowdown_beside_copy = 1;    ///< factor on compute while a link moves data
-  nanoseconds launch_latency{};       ///< on the device, before each kernel
+  double peak_flops = 0;            ///< of the type that the kernels compute in (FP32 without tensor cores)
+  double flops_efficiency = 0;      ///< share of the peak that a good kernel reaches
+  double memory_bandwidth = 0;      ///< of device memory
+  double slowdown_beside_copy = 1;  ///< factor on compute while a link moves data
+  nanoseconds launch_latency{};     ///< on the device, before each kernel
 
   // Host.
   nanoseconds host_launch{};          ///< a launch or copy costs the calling thread
@@ -53,26 +53,27 @@ struct profile {
 
   // Links. A call moves its blocks one by one; its total time follows the line through the measured points.
   std::array<transfer_point, 3> prefetch_in{};  ///< one call of prefetch to the device, by size, in rising order
-  double link_in = 0;                 ///< one block on its way in, without the costs of a call
-  double prefetch_out = 0;            ///< prefetch to the host and the driver's evictions
-  double prefetch_out_beside_in = 0;  ///< the same while the link in is busy
-  double pageable = 0;                ///< copies from and to pageable host memory
-  double remote = 0;                  ///< reads and writes of host memory by the GPU, in place
-  double pinned = 0;                  ///< one direction of explicit copies (mapped memory)
-  double pinned_both = 0;             ///< each direction, both at once
+  double link_in = 0;                           ///< one block on its way in, without the costs of a call
+  double prefetch_out = 0;                      ///< prefetch to the host and the driver's evictions
+  double prefetch_out_beside_in = 0;            ///< the same while the link in is busy
+  double pageable = 0;                          ///< copies from and to pageable host memory
+  double remote = 0;                            ///< reads and writes of host memory by the GPU, in place
+  double pinned = 0;                            ///< one direction of explicit copies (mapped memory)
+  double pinned_both = 0;                       ///< each direction, both at once
 
-  // Page faults of the GPU. A batch costs fault_batch, each block in it fault_block + pages * fault_page + its transfer.
-  std::uint32_t fault_entries = 256;  ///< entries of a batch
-  std::uint32_t fault_duplicates = 1; ///< entries that name the same 64 KiB page, on average
-  bytes fault_window{};               ///< how far ahead in touch order running threads fault at the same time
+  // Page faults of the GPU. A batch costs fault_batch, each block in it fault_block + pages * fault_page + its
+  // transfer.
+  std::uint32_t fault_entries = 256;   ///< entries of a batch
+  std::uint32_t fault_duplicates = 1;  ///< entries that name the same 64 KiB page, on average
+  bytes fault_window{};                ///< how far ahead in touch order running threads fault at the same time
   nanoseconds fault_batch{};
   nanoseconds fault_block{};
   nanoseconds fault_page{};
 
   // Other calls of the driver.
-  nanoseconds populate_block{};       ///< room for a block without contents, zeroed
+  nanoseconds populate_block{};  ///< room for a block without contents, zeroed
   nanoseconds discard_block{};
-  nanoseconds pass_block{};           ///< a call comes to a block that is where it should be
+  nanoseconds pass_block{};  ///< a call comes to a block that is where it should be
   nanoseconds advise_call{};
   nanoseconds host_fault{};           ///< page fault of the host on a block that is on the device, without its transfer
   nanoseconds host_populate_block{};  ///< first touch of a block by the host
@@ -92,8 +93,8 @@ struct profile {
   const transfer_point& a = points[above - 1];
   const transfer_point& b = points[above];
   const double slope = static_cast<double>((b.time - a.time).count()) / static_cast<double>((b.size - a.size).count);
-  const double time = static_cast<double>(a.time.count()) +
-                      slope * (static_cast<double>(n.count) - static_cast<double>(a.size.count));
+  const double time =
+      static_cast<double>(a.time.count()) + slope * (static_cast<double>(n.count) - static_cast<double>(a.size.count));
   return nanoseconds{static_cast<std::int64_t>(std::llround(time))};
 }
 
@@ -104,38 +105,38 @@ namespace detail {
   using namespace std::chrono_literals;
   profile p;
   p.name = "h200_pcie5";
-  p.memory = 139_GiB;                             // measured: what the driver gives out
-  p.peak_flops = 67e12;                           // data sheet, FP32
-  p.flops_efficiency = 0.7;                       // estimate
-  p.memory_bandwidth = 4.8e12;                    // data sheet
-  p.slowdown_beside_copy = 1.02;                  // measured
-  p.launch_latency = 2us;                         // estimate
-  p.host_launch = 2us;                            // estimate
-  p.host_record = 200ns;                          // measured
-  p.host_wait = 1100ns;                           // measured (wait-value)
-  p.host_query = 500ns;                           // estimate
-  p.worker_wake_up = 10us;                        // estimate: a futex wake-up and a poll
+  p.memory = 139_GiB;             // measured: what the driver gives out
+  p.peak_flops = 67e12;           // data sheet, FP32
+  p.flops_efficiency = 0.7;       // estimate
+  p.memory_bandwidth = 4.8e12;    // data sheet
+  p.slowdown_beside_copy = 1.02;  // measured
+  p.launch_latency = 2us;         // estimate
+  p.host_launch = 2us;            // estimate
+  p.host_record = 200ns;          // measured
+  p.host_wait = 1100ns;           // measured (wait-value)
+  p.host_query = 500ns;           // estimate
+  p.worker_wake_up = 10us;        // estimate: a futex wake-up and a poll
   p.prefetch_in = {measured_at(2_MiB, 18e9), measured_at(16_MiB, 37e9), measured_at(1_GiB, 51e9)};
-  p.link_in = 51e9;                               // measured: a prefetch whose call costs vanish
-  p.prefetch_out = 20e9;                          // measured: 17-24
-  p.prefetch_out_beside_in = 9e9;                 // measured
-  p.pageable = 12e9;                              // estimate
-  p.remote = 51e9;                                // measured
-  p.pinned = 55.5e9;                              // measured: 55.6 in, 55.4 out
-  p.pinned_both = 50.8e9;                         // measured
-  p.fault_entries = 256;                          // nvidia-uvm: uvm_perf_fault_batch_count
-  p.fault_duplicates = 11;                        // measured: 180,000 records per GiB are 11 for each 64 KiB page
-  p.fault_window = 16_MiB;                        // estimate
-  p.fault_batch = 45us;                           // fault latency of G10 (MICRO'23); 20-50 us in Kim et al. (ASPLOS'20)
-  p.fault_block = 40us;                           // these two: so that streaming faults reach the measured 8-10 GB/s
+  p.link_in = 51e9;                // measured: a prefetch whose call costs vanish
+  p.prefetch_out = 20e9;           // measured: 17-24
+  p.prefetch_out_beside_in = 9e9;  // measured
+  p.pageable = 12e9;               // estimate
+  p.remote = 51e9;                 // measured
+  p.pinned = 55.5e9;               // measured: 55.6 in, 55.4 out
+  p.pinned_both = 50.8e9;          // measured
+  p.fault_entries = 256;           // nvidia-uvm: uvm_perf_fault_batch_count
+  p.fault_duplicates = 11;         // measured: 180,000 records per GiB are 11 for each 64 KiB page
+  p.fault_window = 16_MiB;         // estimate
+  p.fault_batch = 45us;            // fault latency of G10 (MICRO'23); 20-50 us in Kim et al. (ASPLOS'20)
+  p.fault_block = 40us;            // these two: so that streaming faults reach the measured 8-10 GB/s
   p.fault_page = 3300ns;
-  p.populate_block = 28us;                        // measured: discard and prefetch of 512 blocks 18 ms, less the discard
-  p.discard_block = 7us;                          // measured: 512 blocks 3.6 ms
-  p.pass_block = 1170ns;                          // measured: read-mostly, prefetch to the host 0.6 ms per GiB
-  p.advise_call = 2us;                            // estimate
-  p.host_fault = 30us;                            // estimate
-  p.host_populate_block = 200us;                  // estimate: about 10 GB/s of zeroed pages
-  p.map_call = 8500ns;                            // measured: 2 MiB chunks page at 36 GB/s where the copy alone takes 50.8
+  p.populate_block = 28us;        // measured: discard and prefetch of 512 blocks 18 ms, less the discard
+  p.discard_block = 7us;          // measured: 512 blocks 3.6 ms
+  p.pass_block = 1170ns;          // measured: read-mostly, prefetch to the host 0.6 ms per GiB
+  p.advise_call = 2us;            // estimate
+  p.host_fault = 30us;            // estimate
+  p.host_populate_block = 200us;  // estimate: about 10 GB/s of zeroed pages
+  p.map_call = 8500ns;            // measured: 2 MiB chunks page at 36 GB/s where the copy alone takes 50.8
   return p;
 }
 
@@ -144,23 +145,24 @@ namespace detail {
   using namespace std::chrono_literals;
   profile p = h200_pcie5();
   p.name = "v100_pcie3";
-  p.memory = 32_GiB - 512_MiB;                    // data sheet, less what the driver keeps (estimate)
-  p.peak_flops = 14e12;                           // data sheet of the PCIe card, FP32
-  p.memory_bandwidth = 900e9;                     // data sheet
-  p.launch_latency = 4us;                         // estimate
-  p.host_launch = 4us;                            // estimate
-  p.prefetch_in = {measured_at(2_MiB, 8e9), measured_at(16_MiB, 11e9), measured_at(1_GiB, 12e9)};  // estimate: 15.75 GB/s
-  p.link_in = 12e9;                               // is the link's limit, 12-13 what copies reach
-  p.prefetch_out = 10e9;                          // estimate
-  p.prefetch_out_beside_in = 8e9;                 // estimate
-  p.pageable = 6e9;                               // estimate
-  p.remote = 11e9;                                // estimate
-  p.pinned = 12.3e9;                              // estimate
-  p.pinned_both = 11e9;                           // estimate
-  p.fault_batch = 45us;                           // G10 (MICRO'23); Allen & Ge (SC'21): management exceeds transfer
-  p.fault_block = 60us;                           // estimate: older host, same driver path
-  p.fault_page = 4us;                             // estimate
-  p.map_call = 12us;                              // estimate
+  p.memory = 32_GiB - 512_MiB;  // data sheet, less what the driver keeps (estimate)
+  p.peak_flops = 14e12;         // data sheet of the PCIe card, FP32
+  p.memory_bandwidth = 900e9;   // data sheet
+  p.launch_latency = 4us;       // estimate
+  p.host_launch = 4us;          // estimate
+  p.prefetch_in = {measured_at(2_MiB, 8e9), measured_at(16_MiB, 11e9),
+                   measured_at(1_GiB, 12e9)};  // estimate: 15.75 GB/s
+  p.link_in = 12e9;                            // is the link's limit, 12-13 what copies reach
+  p.prefetch_out = 10e9;                       // estimate
+  p.prefetch_out_beside_in = 8e9;              // estimate
+  p.pageable = 6e9;                            // estimate
+  p.remote = 11e9;                             // estimate
+  p.pinned = 12.3e9;                           // estimate
+  p.pinned_both = 11e9;                        // estimate
+  p.fault_batch = 45us;                        // G10 (MICRO'23); Allen & Ge (SC'21): management exceeds transfer
+  p.fault_block = 60us;                        // estimate: older host, same driver path
+  p.fault_page = 4us;                          // estimate
+  p.map_call = 12us;                           // estimate
   return p;
 }
 
@@ -169,23 +171,24 @@ namespace detail {
   using namespace std::chrono_literals;
   profile p = h200_pcie5();
   p.name = "a100_pcie4";
-  p.memory = 40_GiB - 512_MiB;                    // data sheet, less what the driver keeps (estimate)
-  p.peak_flops = 19.5e12;                         // data sheet, FP32
-  p.memory_bandwidth = 1555e9;                    // data sheet
-  p.launch_latency = 3us;                         // estimate
-  p.host_launch = 3us;                            // estimate
-  p.prefetch_in = {measured_at(2_MiB, 13e9), measured_at(16_MiB, 21e9), measured_at(1_GiB, 24e9)};  // estimate: 31.5 GB/s
-  p.link_in = 24e9;                               // is the link's limit, 24-26 what copies reach
-  p.prefetch_out = 15e9;                          // estimate
-  p.prefetch_out_beside_in = 9e9;                 // estimate
-  p.pageable = 10e9;                              // estimate
-  p.remote = 23e9;                                // estimate
-  p.pinned = 25e9;                                // estimate
-  p.pinned_both = 22e9;                           // estimate
-  p.fault_batch = 45us;                           // G10 (MICRO'23), table of its simulated system
-  p.fault_block = 50us;                           // estimate
-  p.fault_page = 3500ns;                          // estimate
-  p.map_call = 10us;                              // estimate
+  p.memory = 40_GiB - 512_MiB;  // data sheet, less what the driver keeps (estimate)
+  p.peak_flops = 19.5e12;       // data sheet, FP32
+  p.memory_bandwidth = 1555e9;  // data sheet
+  p.launch_latency = 3us;       // estimate
+  p.host_launch = 3us;          // estimate
+  p.prefetch_in = {measured_at(2_MiB, 13e9), measured_at(16_MiB, 21e9),
+                   measured_at(1_GiB, 24e9)};  // estimate: 31.5 GB/s
+  p.link_in = 24e9;                            // is the link's limit, 24-26 what copies reach
+  p.prefetch_out = 15e9;                       // estimate
+  p.prefetch_out_beside_in = 9e9;              // estimate
+  p.pageable = 10e9;                           // estimate
+  p.remote = 23e9;                             // estimate
+  p.pinned = 25e9;                             // estimate
+  p.pinned_both = 22e9;                        // estimate
+  p.fault_batch = 45us;                        // G10 (MICRO'23), table of its simulated system
+  p.fault_block = 50us;                        // estimate
+  p.fault_page = 3500ns;                       // estimate
+  p.map_call = 10us;                           // estimate
   return p;
 }
 

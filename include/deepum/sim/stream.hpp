@@ -1,12 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <cstring>
-#include <memory>
-#include <tuple>
-#include <utility>
-#include <vector>
-
 #include <deepum/core/launch.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/sim/address_space.hpp>
@@ -16,6 +9,13 @@
 #include <deepum/sim/managed_memory.hpp>
 #include <deepum/sim/mapped_memory.hpp>
 #include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -95,15 +95,13 @@ class stream {
     } else {
       op->touched.name = "kernel";
     }
-    op->describe = [call](work& w) {
-      std::apply([&](auto&... a) { call->code.describe(w, a...); }, call->arguments);
-    };
+    op->describe = [call](work& w) { std::apply([&](auto&... a) { call->code.describe(w, a...); }, call->arguments); };
     op->body = [call] { std::apply([&](auto&... a) { call->code.body(a...); }, call->arguments); };
     issue(std::move(op));
   }
 
-  /// Copies bytes; either side may be outside of all arenas (pageable host memory). Such a source has been read when the
-  /// call returns; into such a target the call returns when the copy is done, as `cudaMemcpyAsync`.
+  /// Copies bytes; either side may be outside of all arenas (pageable host memory). Such a source has been read when
+  /// the call returns; into such a target the call returns when the copy is done, as `cudaMemcpyAsync`.
   void copy(void* to, const void* from, std::size_t n) {
     if (n == 0) {
       return;

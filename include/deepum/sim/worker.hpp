@@ -1,7 +1,11 @@
 #pragma once
 
-#include <condition_variable>
+#include <deepum/error.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/units.hpp>
+
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,10 +13,6 @@
 #include <random>
 #include <thread>
 #include <utility>
-
-#include <deepum/error.hpp>
-#include <deepum/sim/event_loop.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -29,7 +29,11 @@ class worker {
  public:
   /// @param seed  Not 0: random delays before each run of the pump, to shake out what depends on its promptness.
   worker(event_loop& loop, worker_mode mode, nanoseconds wake_up, std::uint64_t seed)
-      : loop_(loop), mode_(mode), wake_up_(wake_up), delayed_(seed != 0), random_(seed) {}
+      : loop_(loop),
+        mode_(mode),
+        wake_up_(wake_up),
+        delayed_(seed != 0),
+        random_(seed) {}
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
   ~worker() { detach(); }
