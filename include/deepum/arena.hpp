@@ -1,5 +1,18 @@
 #pragma once
 
+#include <deepum/arena/allocation_table.hpp>
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/engine/engine.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/statistics.hpp>
+#include <deepum/error.hpp>
+#include <deepum/host_view.hpp>
+#include <deepum/operand.hpp>
+#include <deepum/policy/make_policy.hpp>
+#include <deepum/units.hpp>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,31 +31,18 @@
 #include <utility>
 #include <vector>
 
-#include <deepum/arena/allocation_table.hpp>
-#include <deepum/core/block.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/core/location.hpp>
-#include <deepum/engine/engine.hpp>
-#include <deepum/engine/memory_kind.hpp>
-#include <deepum/engine/statistics.hpp>
-#include <deepum/error.hpp>
-#include <deepum/host_view.hpp>
-#include <deepum/operand.hpp>
-#include <deepum/policy/make_policy.hpp>
-#include <deepum/units.hpp>
-
 namespace deepum {
 inline namespace v0 {
 
 /// How an arena is set up.
 struct arena_options {
-  bytes capacity{};                          ///< address range; 0: four times the device's memory, as far as there is memory
-  bytes device_budget{};                     ///< device memory to hold at most; 0: what is free, less the headroom
+  bytes capacity{};       ///< address range; 0: four times the device's memory, as far as there is memory
+  bytes device_budget{};  ///< device memory to hold at most; 0: what is free, less the headroom
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
-  std::string policy = "auto";               ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
-  policy_options tuning{};                   ///< for the policy
-  std::function<void(std::string_view)> log = engine_options{}.log;          ///< see `engine_options`
-  std::function<void(const device_event&, launch_id)> observer{};            ///< see `engine_options`
+  std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
+  policy_options tuning{};      ///< for the policy
+  std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
+  std::function<void(const device_event&, launch_id)> observer{};    ///< see `engine_options`
 };
 
 /// Bytes that a program has taken from an arena.
@@ -71,7 +71,8 @@ class arena {
   using memory_type = Memory;
   using device_type = typename Memory::device_type;
 
-  /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of the
+  /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of
+  /// the
   ///          memory kind.
   explicit arena(device_type& gpu, arena_options options = {})
       : policy_name_(chosen_policy(options)),
@@ -97,7 +98,8 @@ class arena {
 
   /// Memory for `n` elements, which are not constructed.
   /// @param n   0 gives nullptr.
-  /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that they
+  /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that
+  /// they
   ///            may still use would do.
   template <class T>
   [[nodiscard]] T* allocate(std::size_t n) {
@@ -108,8 +110,8 @@ class arena {
   /// @param alignment  A power of two; 256 bytes at least are given, a whole block from 1 MiB on.
   [[nodiscard]] void* allocate_bytes(bytes size, bytes alignment = range_allocator::granularity) {
     if (alignment.count == 0 || (alignment.count & (alignment.count - 1)) != 0 || alignment > block_size) {
-      throw error(status::invalid_argument, "an alignment has to be a power of two of at most 2 MiB, not " +
-                                                std::to_string(alignment.count));
+      throw error(status::invalid_argument,
+                  "an alignment has to be a power of two of at most 2 MiB, not " + std::to_string(alignment.count));
     }
     if (size.count == 0) {
       return nullptr;
@@ -181,25 +183,27 @@ class arena {
   /// @}
 
   /// @name Contents that are of no value
-  /// Only blocks that are covered as a whole are given up; the bytes of a block that several calls name count together for
-  /// `mark_inactive`, where bytes that are not allocated count too.
+  /// Only blocks that are covered as a whole are given up; the bytes of a block that several calls name count together
+  /// for `mark_inactive`, where bytes that are not allocated count too.
   /// @errors  `status::foreign_pointer`, `status::invalid_argument` where the bytes reach beyond an allocation.
   /// @{
 
-  /// The contents are of no value now. Waits until that is done. Blocks that a launch in flight may touch are left alone.
+  /// The contents are of no value now. Waits until that is done. Blocks that a launch in flight may touch are left
+  /// alone.
   void discard(const void* p, bytes size) {
     block_range range{};
     {
       const std::lock_guard lock(mutex_);
-      range = size.count == 0 ? block_range{} : whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size);
+      range =
+          size.count == 0 ? block_range{} : whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size);
     }
     if (!range.empty()) {
       engine_.discard(range);
       wait_until([&] { return engine_.settled(range); });
     }
   }
-  /// The contents are of no value once the launches that were issued before have finished, until they are marked active.
-  /// Nothing may use the memory before that.
+  /// The contents are of no value once the launches that were issued before have finished, until they are marked
+  /// active. Nothing may use the memory before that.
   void mark_inactive(const void* p, bytes size) {
     if (size.count == 0) {
       return;
@@ -302,11 +306,28 @@ class arena {
       degrade_overlapped(out);
     }
   }
+  /// Waits until a launch that was submitted may be given to the device. At most `longest_hold`: the device may be
+  /// waiting for something that this very thread will do next.
+  void await_admission(launch_id id, stream_id stream) {
+    if (engine_.admitted(id, stream)) {
+      return;
+    }
+    const nanoseconds until = memory_.now() + longest_hold;
+    while (!engine_.admitted(id, stream)) {
+      if (memory_.now() >= until) {
+        engine_.admit(id);
+        return;
+      }
+      (void)probe_.idle();
+    }
+  }
   void stream_opened() { ++streams_; }
   void stream_closed() { --streams_; }
   /// @}
 
  private:
+  static constexpr nanoseconds longest_hold = std::chrono::seconds(1);
+
   static std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
   static std::string chosen_policy(const arena_options& options) {
@@ -346,8 +367,9 @@ class arena {
   error out_of_space(bytes asked) const {
     return error(status::out_of_arena_space,
                  "no room for " + std::to_string(asked.count) + " bytes in the arena: the largest gap has " +
-                     std::to_string(table_.largest_gap().count) + ", " + std::to_string(table_.free_space().count) + " of " +
-                     std::to_string(table_.capacity().count) + " bytes are free; make arena_options::capacity larger");
+                     std::to_string(table_.largest_gap().count) + ", " + std::to_string(table_.free_space().count) +
+                     " of " + std::to_string(table_.capacity().count) +
+                     " bytes are free; make arena_options::capacity larger");
   }
 
   [[nodiscard]] block_range blocks_at(const void* p, bytes size) const {
@@ -414,13 +436,16 @@ arena(Device&, arena_options = {}) -> arena<typename Device::default_memory>;
 /// Memory for elements that is given back when the array ends. Elements are not constructed.
 template <class T, memory_kind Memory>
 class array {
-  static_assert(std::is_trivially_copyable_v<T>, "elements of an array are plain data: nobody constructs or destroys them");
+  static_assert(std::is_trivially_copyable_v<T>,
+                "elements of an array are plain data: nobody constructs or destroys them");
 
  public:
   array() = default;
   array(arena<Memory>& owner, std::size_t n) : owner_(&owner), data_(owner.template allocate<T>(n)), size_(n) {}
   array(array&& other) noexcept
-      : owner_(other.owner_), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : owner_(other.owner_),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
   array& operator=(array&& other) noexcept {
     std::swap(owner_, other.owner_);
     std::swap(data_, other.data_);

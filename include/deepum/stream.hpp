@@ -1,5 +1,12 @@
 #pragma once
 
+#include <deepum/arena.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/signature.hpp>
+#include <deepum/dim.hpp>
+#include <deepum/operand.hpp>
+#include <deepum/units.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,13 +18,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include <deepum/arena.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/core/signature.hpp>
-#include <deepum/dim.hpp>
-#include <deepum/operand.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -74,7 +74,8 @@ class argument_reader {
   template <class IsOurs>
   void add(const operand& o, const IsOurs& is_ours) {
     if (is_ours(o.address)) {
-      signature_.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count, o.mode);
+      signature_.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count,
+                         o.mode);
       operands_[count_++] = o;
     } else {
       signature_.scalar(&o.address, sizeof o.address);
@@ -96,7 +97,8 @@ class argument_reader {
 
 /// A stream of launches whose memory the arena moves ahead of them.
 ///
-/// Threads: one at a time for each stream; different streams from different threads at once. Ends with a synchronisation.
+/// Threads: one at a time for each stream; different streams from different threads at once. Ends with a
+/// synchronisation.
 ///
 ///     deepum::stream s{arena, {.lookahead = 32}};
 ///     s.launch("relu", grid, block, 0, relu_kernel, y, x, n);
@@ -107,7 +109,9 @@ class stream {
   using event_type = typename Memory::event_type;
 
   explicit stream(arena<Memory>& owner, stream_options options = {})
-      : arena_(owner), native_(owner.memory()), id_(owner.engine().open_stream(options.lookahead)) {
+      : arena_(owner),
+        native_(owner.memory()),
+        id_(owner.engine().open_stream(options.lookahead)) {
     arena_.stream_opened();
   }
   /// Waits for what was launched. What it failed with is lost here: synchronise before, where that matters.
@@ -123,9 +127,9 @@ class stream {
   stream& operator=(const stream&) = delete;
 
   /// Launches a kernel. Of its arguments, `const T*` is read, `T*` is updated, and `reads(p, n)`, `updates(p, n)` and
-  /// `overwrites(p, n)` stand for the pointer and say more; a pointer without a size means its allocation or part. Other
-  /// arguments are scalars. Pointers to pointers, to void and to classes, and classes by value, can hide pointers: with
-  /// them the launch may touch more than it declares (see `hides_no_pointers`).
+  /// `overwrites(p, n)` stand for the pointer and say more; a pointer without a size means its allocation or part.
+  /// Other arguments are scalars. Pointers to pointers, to void and to classes, and classes by value, can hide
+  /// pointers: with them the launch may touch more than it declares (see `hides_no_pointers`).
   /// @param name    By which the launch is recognised, with its arguments (DeepUM, section 4.1).
   /// @param shared  Bytes of dynamic shared memory.
   /// @errors        Those of the device's launch. Cost beside it: well below a microsecond.
@@ -150,7 +154,8 @@ class stream {
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     signature_builder signature(name);
     for (const operand& o : operands) {
-      signature.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count, o.mode);
+      signature.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count,
+                        o.mode);
     }
     const open_launch opened(*this, name, signature.finish(), operands, !operands.empty());
     std::forward<Enqueue>(enqueue)(native_.native());
@@ -182,7 +187,8 @@ class stream {
  private:
   /// A launch between its report to the engine and the end of what is enqueued for it, however that ends.
   struct open_launch {
-    open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands, bool complete)
+    open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands,
+                bool complete)
         : owner(s) {
       launch_record record;
       record.stream = s.id_;
@@ -192,6 +198,7 @@ class stream {
       record.accesses.reserve(operands.size());
       s.arena_.declare(operands, record.accesses);
       id = s.arena_.engine().submit(std::move(record));
+      s.arena_.await_admission(id, s.id_);
       s.native_.begin(id);
     }
     ~open_launch() { owner.native_.end(id); }

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
+
+#include <cstdint>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -22,12 +22,13 @@ enum class motion : std::uint8_t { none, arriving, leaving, cleaning };
 
 /// What is known about one block.
 struct block_state {
-  copy_set copies{};                     ///< where the contents are current; empty: nowhere (new or discarded)
-  bool dirty = false;                    ///< the device copy may be newer than the host's
+  copy_set copies{};     ///< where the contents are current; empty: nowhere (new or discarded)
+  bool partial = false;  ///< on the device, but a fault may have brought in only some of its pages
+  bool dirty = false;    ///< the device copy may be newer than the host's
   liveness life = liveness::unallocated;
   motion moving = motion::none;
-  std::uint32_t users = 0;               ///< launches in flight that may touch the block
-  std::uint64_t migrated_at = 0;         ///< number of its last arrival on the device; 0: never
+  std::uint32_t users = 0;        ///< launches in flight that may touch the block
+  std::uint64_t migrated_at = 0;  ///< number of its last arrival on the device; 0: never
 };
 
 /// The state of all blocks of an arena with respect to one device, and the order of their migration.
@@ -39,7 +40,10 @@ class block_map {
   /// @param device  The device whose memory is being managed.
   /// @param budget  Device memory that the arena may hold, in blocks.
   block_map(std::uint32_t blocks, location device, std::uint32_t budget)
-      : states_(blocks), links_(static_cast<std::size_t>(blocks) + 1), device_(device), budget_(budget) {
+      : states_(blocks),
+        links_(static_cast<std::size_t>(blocks) + 1),
+        device_(device),
+        budget_(budget) {
     links_[sentinel()] = {sentinel(), sentinel()};
   }
 
@@ -61,6 +65,11 @@ class block_map {
   [[nodiscard]] bool resident(block_id b) const { return states_[b.value].copies.at(device_) || linked(b.value); }
   /// The block takes room on the device: resident or arriving.
   [[nodiscard]] bool present(block_id b) const { return resident(b) || states_[b.value].moving == motion::arriving; }
+
+  /// A launch that begins now finds the whole block on the device, and it is not on its way out.
+  [[nodiscard]] bool ready(block_id b) const {
+    return resident(b) && states_[b.value].moving != motion::leaving && !states_[b.value].partial;
+  }
 
   /// Calls `visit(block_id)` for resident blocks, least recently migrated first, until it returns false.
   template <class Visit>
@@ -98,8 +107,10 @@ class block_map {
   }
   /// The block is on the device now, by command or through a fault; it becomes the most recently migrated one.
   /// @param host_copy_stays  The host's copy stays current (read-mostly, or memory with host backing).
-  void arrive(block_id b, bool host_copy_stays) {
+  /// @param whole            All of it is there. What was there as a whole stays so.
+  void arrive(block_id b, bool host_copy_stays, bool whole = true) {
     block_state& s = states_[b.value];
+    s.partial = !whole && (s.partial || !resident(b));
     if (s.moving == motion::arriving) {
       set_motion(s, motion::none);
     } else if (!linked(b.value)) {
@@ -177,6 +188,7 @@ class block_map {
     }
     unlink(b.value);
     s.copies.remove(device_);
+    s.partial = false;
     s.dirty = false;
     set_motion(s, motion::none);
   }

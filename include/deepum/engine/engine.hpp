@@ -1,5 +1,16 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/launch_tracker.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/statistics.hpp>
+#include <deepum/error.hpp>
+#include <deepum/policy/plan.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -14,28 +25,17 @@
 #include <utility>
 #include <vector>
 
-#include <deepum/core/block.hpp>
-#include <deepum/core/block_map.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/engine/launch_tracker.hpp>
-#include <deepum/engine/memory_kind.hpp>
-#include <deepum/engine/statistics.hpp>
-#include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
-#include <deepum/policy/policy.hpp>
-#include <deepum/units.hpp>
-
 namespace deepum {
 inline namespace v0 {
 
 /// How an engine treats its device.
 struct engine_options {
-  bytes budget{};                          ///< device memory to hold at most; 0: what is free, less the headroom
+  bytes budget{};                            ///< device memory to hold at most; 0: what is free, less the headroom
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
-  std::uint32_t commands_in_flight = 2;    ///< on each link at a time: one moves, the next is ready
+  std::uint32_t commands_in_flight = 2;      ///< on each link at a time: one moves, the next is ready
   bytes bytes_in_flight{std::uint64_t{256} << 20};  ///< on each link at a time; bounds what a new plan cannot take back
-  std::uint32_t failures_until_pause = 8;  ///< commands that fail in a row before prefetching pauses
-  std::uint64_t launches_of_pause = 1024;  ///< launches that finish before it is tried again
+  std::uint32_t failures_until_pause = 8;           ///< commands that fail in a row before prefetching pauses
+  std::uint64_t launches_of_pause = 1024;           ///< launches that finish before it is tried again
   /// Takes messages for people, one line each. Called by the migration thread under the engine's lock.
   std::function<void(std::string_view)> log = [](std::string_view line) {
     std::fprintf(stderr, "deepum: %.*s\n", static_cast<int>(line.size()), line.data());
@@ -46,19 +46,22 @@ struct engine_options {
 
 /// Orders all migrations of one arena on one device.
 ///
-/// Program threads report launches and facts; they go through one inbox, so that the facts of all threads are in one order
-/// (docs/adr/0001). `pump` takes them and what the device reports, tells the policy, asks it for plans and issues commands:
+/// Program threads report launches and facts; they go through one inbox, so that the facts of all threads are in one
+/// order (docs/adr/0001). `pump` takes them and what the device reports, tells the policy, asks it for plans and issues
+/// commands:
 ///
-/// * faults, finishes and facts first, commands last, so that a plan made for the newest fault replaces what older plans
+/// * faults, finishes and facts first, commands last, so that a plan made for the newest fault replaces what older
+/// plans
 ///   had not yet issued;
 /// * each direction in the order of the plan, a bounded number of commands at a time; no direction waits for the other,
 ///   except that a prefetch waits for room;
-/// * an eviction waits while a launch that is executing declares the block. Evicting what later launches need is safe on
+/// * an eviction waits while a launch that is executing declares the block. Evicting what later launches need is safe
+/// on
 ///   managed memory, and whether it is wise is the policy's to say: where the program runs a whole step ahead of the
 ///   device, every block is needed by some launch in flight;
 /// * the law: contents are given up only where facts say that the block is dead as a whole, and behind every launch in
-///   flight that was issued before it died. A whole overwrite by a launch in flight is not enough here: nothing orders a
-///   command on managed memory before a launch that is already in its stream (docs/adr/0003).
+///   flight that was issued before it died. A whole overwrite by a launch in flight is not enough here: nothing orders
+///   a command on managed memory before a launch that is already in its stream (docs/adr/0003).
 ///
 /// Hints may fail: that is counted, logged once and rolled back, and nothing throws.
 ///
@@ -66,7 +69,8 @@ struct engine_options {
 template <memory_kind Memory>
 class engine {
  public:
-  /// @param memory   Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is destroyed.
+  /// @param memory   Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is
+  /// destroyed.
   /// @param chooser  The policy. Called by one thread at a time.
   engine(Memory& memory, std::unique_ptr<policy> chooser, engine_options options)
       : memory_(memory),
@@ -75,6 +79,7 @@ class engine {
         map_(static_cast<std::uint32_t>(memory.capacity() / block_size), memory.place(), 0),
         notes_(map_.size()) {
     expects(policy_ != nullptr, "an engine has a policy");
+    holds_launches_ = policy_->holds_launches();
     refresh_budget();
   }
   engine(const engine&) = delete;
@@ -91,7 +96,8 @@ class engine {
     {
       std::lock_guard lock(inbox_mutex_);
       if (next_stream_ > 0xffffU) {
-        throw error(status::unsupported, "an arena numbers at most 65536 streams in its life: keep streams, do not reopen them");
+        throw error(status::unsupported,
+                    "an arena numbers at most 65536 streams in its life: keep streams, do not reopen them");
       }
       m.record.stream = stream_id{static_cast<std::uint16_t>(next_stream_++)};
     }
@@ -115,6 +121,34 @@ class engine {
     return push(std::move(m));
   }
 
+  /// Whether a launch may be given to the device now: the policy brings nothing for it any more (docs/adr/0004). The
+  /// program asks again until it may. Without a lock where all that is alive fits the budget.
+  ///
+  /// A launch for which nothing moves and behind nothing that executes is always admitted: what it misses will fault.
+  [[nodiscard]] bool admitted(launch_id id, stream_id stream) {
+    if (!holds_launches_ || !pressed_.load(std::memory_order_relaxed)) {
+      return true;
+    }
+    {
+      std::lock_guard lock(state_mutex_);
+      absorb();
+      if (may_begin(id, stream)) {
+        return true;
+      }
+    }
+    memory_.notify();
+    return false;
+  }
+  /// A launch that waited too long is given to the device as it is.
+  void admit(launch_id id) {
+    std::lock_guard lock(state_mutex_);
+    const auto it = find_held(id);
+    if (it != held_.end()) {
+      release(it);
+      ++statistics_.unprepared_launches;
+    }
+  }
+
   /// The launch that was submitted last; invalid where there was none.
   [[nodiscard]] launch_id last_launch() const { return launch_id{last_launch_.load(std::memory_order_acquire)}; }
   /// This launch and all before it, on every stream, are known to have finished.
@@ -130,7 +164,7 @@ class engine {
   [[nodiscard]] bool live(block_range range) {
     std::lock_guard lock(state_mutex_);
     absorb();
-    for_each(range, [&](block_id b) { map_.set_liveness(b, liveness::live); });
+    for_each(range, [&](block_id b) { set_liveness(b, liveness::live); });
     policy_->on_live(range, map_);
     return !discarding(range);
   }
@@ -171,7 +205,8 @@ class engine {
   /// Move blocks. Room is not made for it: what does not fit when nothing is under way is dropped and counted.
   void prefetch(block_range range, location to) {
     message m{message::kind::request};
-    m.request = {.what = to.is_host() ? action::evict : action::prefetch, .why = reason::requested, .to = to, .range = range};
+    m.request = {
+        .what = to.is_host() ? action::evict : action::prefetch, .why = reason::requested, .to = to, .range = range};
     push(std::move(m));
   }
   void advise(block_range range, advice hint, location where) {
@@ -179,8 +214,8 @@ class engine {
     m.request = {.what = action::advise, .why = reason::requested, .hint = hint, .to = where, .range = range};
     push(std::move(m));
   }
-  /// Give the contents of blocks up. Blocks that a launch in flight may touch are left alone, and counted as dropped. The
-  /// memory must not be used before `settled`.
+  /// Give the contents of blocks up. Blocks that a launch in flight may touch are left alone, and counted as dropped.
+  /// The memory must not be used before `settled`.
   void discard(block_range range) {
     message m{message::kind::request};
     m.request = {.what = action::discard, .why = reason::requested, .range = range};
@@ -220,9 +255,14 @@ class engine {
     if (options_.budget.count == 0 && ++pumps_ % pumps_per_refresh == 0) {
       refresh_budget();
     }
-    if (!std::exchange(stirred_, false)) {
-      return;
+    if (std::exchange(stirred_, false)) {
+      plan_and_issue();
     }
+    admit_if_stuck();
+  }
+
+ private:
+  void plan_and_issue() {
     for (unsigned round = 0; round < rounds_per_pump; ++round) {
       plan_.clear();
       policy_->plan_next(map_, plan_);
@@ -236,7 +276,6 @@ class engine {
     stirred_ = true;  // a policy with this much to say goes on at the next pump
   }
 
- private:
   struct message {
     enum class kind : std::uint8_t { open_stream, close_stream, launch, dead, host_access, request };
     explicit message(kind k) : what(k) {}
@@ -264,6 +303,12 @@ class engine {
     std::uint64_t ticket = 0;
     command what{};
   };
+  /// A launch that is not given to the device yet.
+  struct held_launch {
+    launch_id id{};
+    nanoseconds since{};
+    bool let_go = false;  // whatever it misses
+  };
   /// The commands of one direction: those that wait, and those that the device has.
   struct lane {
     std::deque<command> requested{};
@@ -275,8 +320,8 @@ class engine {
     [[nodiscard]] bool idle() const { return requested.empty() && planned.empty() && issued.empty(); }
   };
 
-  static constexpr unsigned rounds_per_pump = 16;      // plans taken from a policy before the lock is given up
-  static constexpr unsigned pumps_per_refresh = 64;    // asking for the free memory is a system call on a real device
+  static constexpr unsigned rounds_per_pump = 16;    // plans taken from a policy before the lock is given up
+  static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
 
   // --- inbox -------------------------------------------------------------------------------------------------------
 
@@ -334,7 +379,7 @@ class engine {
         break;
       case message::kind::dead:
         for_each(m.range, [&](block_id b) {
-          map_.set_liveness(b, m.life);
+          set_liveness(b, m.life);
           notes_[b.value].dead_after = m.last.value;
         });
         policy_->on_dead(m.range, map_);
@@ -388,10 +433,53 @@ class engine {
     return count;
   }
 
+  // --- admission ---------------------------------------------------------------------------------------------------
+
+  bool may_begin(launch_id id, stream_id stream) {
+    const auto it = find_held(id);
+    const bool held = it != held_.end();
+    if ((held && it->let_go) || statistics_.finished < paused_until_ || policy_->ready(id, stream, map_)) {
+      if (held) {
+        release(it);
+      }
+      return true;
+    }
+    if (!held) {
+      held_.push_back({id, latest_});
+      stirred_ = true;
+    }
+    return false;
+  }
+  [[nodiscard]] typename std::vector<held_launch>::iterator find_held(launch_id id) {
+    return std::find_if(held_.begin(), held_.end(), [id](const held_launch& h) { return h.id == id; });
+  }
+  /// While others execute, a launch that is held back costs no time.
+  void release(typename std::vector<held_launch>::iterator it) {
+    if (launches_.in_flight() == held_.size()) {
+      statistics_.stalled += latest_ - std::max(it->since, last_finish_);
+    }
+    held_.erase(it);
+  }
+  /// Nothing executes, nothing moves, and all have said what they have to: then nothing will ever get ready.
+  void admit_if_stuck() {
+    if (!held_.empty() && !stirred_ && launches_.in_flight() == held_.size() && inward_.issued.empty() &&
+        outward_.issued.empty() && discards_.issued.empty() && !held_.front().let_go) {
+      held_.front().let_go = true;
+      ++statistics_.unprepared_launches;
+    }
+  }
+  void set_liveness(block_id b, liveness life) {
+    live_ += life == liveness::live ? 1 : 0;
+    live_ -= map_[b].life == liveness::live ? 1 : 0;
+    map_.set_liveness(b, life);
+    pressed_.store(live_ > map_.budget(), std::memory_order_relaxed);
+  }
+
   // --- device events -----------------------------------------------------------------------------------------------
 
   void take(const device_event& e) {
     launch_id launch = e.launch;
+    latest_ = std::max(latest_, e.at);
     switch (e.what) {
       case device_event::kind::launch_finished:
         take_finish(e);
@@ -427,6 +515,7 @@ class engine {
     }
     ++statistics_.finished;
     statistics_.stalled += e.stalled;
+    last_finish_ = e.at;
     for (const block_access& a : record->accesses) {
       for_each(a.range, [&](block_id b) {
         map_.remove_user(b);
@@ -473,7 +562,7 @@ class engine {
         count(statistics_.in, why, !map_[b].copies.empty());
         n.prefetched_at = o != nullptr && !n.late ? ++clock_ : 0;
       }
-      map_.arrive(b, e.host_copy_stays);
+      map_.arrive(b, e.host_copy_stays, o != nullptr);
     });
     policy_->on_migrated(e.range, map_.device(), map_);
   }
@@ -635,7 +724,8 @@ class engine {
       }
       const bool keep = c.why == reason::keep;
       advance(c.range, prefix(c.range, [&](block_id b) {
-                return map_[b].life == liveness::unallocated || (map_.present(b) != keep && !going(b));
+                return map_[b].life == liveness::unallocated || (map_.present(b) != keep && !going(b)) ||
+                       (keep && notes_[b.value].ticket != 0);
               }));
       if (c.range.empty()) {
         queue->pop_front();
@@ -654,10 +744,12 @@ class engine {
         continue;
       }
       const std::uint32_t run = prefix({c.range.first, std::min(most, blocks_left(inward_))}, [&](block_id b) {
-        return map_[b].life != liveness::unallocated && !going(b) && map_.present(b) == keep;
+        return map_[b].life != liveness::unallocated && !going(b) && map_.present(b) == keep &&
+               (!keep || notes_[b.value].ticket == 0);
       });
       const command piece = take_piece(*queue, run);
-      if (const std::uint64_t ticket = begin(inward_, piece, memory_.prefetch(piece.range, next_ticket_), "a prefetch")) {
+      if (const std::uint64_t ticket =
+              begin(inward_, piece, memory_.prefetch(piece.range, next_ticket_), "a prefetch")) {
         for_each(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           notes_[b.value].late = false;
@@ -676,17 +768,16 @@ class engine {
         ++statistics_.refused;
         advance(c.range, 1);
       }
-      advance(c.range, prefix(c.range, [&](block_id b) {
-                return !map_.present(b) || going(b);
-              }));
+      advance(c.range, prefix(c.range, [&](block_id b) { return !map_.present(b) || going(b); }));
       if (c.range.empty()) {
         queue->pop_front();
         continue;
       }
-      const std::uint32_t run = prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))}, [&](block_id b) {
-        return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
-               (c.what != action::drop || may_drop(b));
-      });
+      const std::uint32_t run =
+          prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))}, [&](block_id b) {
+            return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
+                   (c.what != action::drop || may_drop(b));
+          });
       if (run == 0) {
         if (c.what == action::drop && map_.resident(c.range.first) && !may_drop(c.range.first)) {
           continue;  // refused above
@@ -695,7 +786,8 @@ class engine {
       }
       // A managed block whose host copy is current leaves without being copied: the driver sees to that.
       const command piece = take_piece(*queue, run);
-      if (const std::uint64_t ticket = begin(outward_, piece, memory_.evict(piece.range, next_ticket_), "an eviction")) {
+      if (const std::uint64_t ticket =
+              begin(outward_, piece, memory_.evict(piece.range, next_ticket_), "an eviction")) {
         for_each(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           map_.start_leaving(b);
@@ -790,7 +882,8 @@ class engine {
 
   void failed(const char* what) {
     ++statistics_.failed_calls;
-    log_once(logged_failure_, std::string(what) + " failed; the program goes on without it (logged once, all are counted)");
+    log_once(logged_failure_,
+             std::string(what) + " failed; the program goes on without it (logged once, all are counted)");
     if (++failures_in_a_row_ >= options_.failures_until_pause) {
       failures_in_a_row_ = 0;
       paused_until_ = statistics_.finished + options_.launches_of_pause;
@@ -816,12 +909,15 @@ class engine {
   }
   [[nodiscard]] lane& lane_of(action what) {
     switch (what) {
-      case action::discard: return discards_;
+      case action::discard:
+        return discards_;
       case action::prefetch:
-      case action::advise: return inward_;
+      case action::advise:
+        return inward_;
       case action::evict:
       case action::drop:
-      case action::clean: break;
+      case action::clean:
+        break;
     }
     return outward_;
   }
@@ -835,6 +931,7 @@ class engine {
       most = available > options_.headroom ? (available - options_.headroom) / block_size : 0;
     }
     map_.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, map_.size())));
+    pressed_.store(live_ > map_.budget(), std::memory_order_relaxed);
   }
 
   static void count(traffic& t, reason why, bool copied) {
@@ -874,6 +971,8 @@ class engine {
   std::uint32_t next_stream_ = 0;
   std::atomic<std::uint64_t> last_launch_{0};  // written under the inbox lock
   std::atomic<std::uint64_t> finished_up_to_{0};
+  std::atomic<bool> pressed_{false};  // what is alive does not fit; written under the state lock
+  bool holds_launches_ = false;
 
   mutable std::mutex state_mutex_;  // everything below
   engine_options options_;
@@ -889,14 +988,18 @@ class engine {
   std::vector<message> taken_{};
   std::vector<device_event> events_{};
   std::uint64_t next_ticket_ = 1;
-  std::uint64_t plans_ = 0;                    // that superseded others
-  std::uint64_t clock_ = 0;                    // orders arrivals and finishes
-  std::uint64_t incomplete_finished_at_ = 0;   // when a launch finished last that may have used any block
-  std::uint64_t paused_until_ = 0;             // finished launches before which the policy's prefetches are left out
+  std::uint64_t plans_ = 0;                   // that superseded others
+  std::uint64_t clock_ = 0;                   // orders arrivals and finishes
+  std::uint64_t incomplete_finished_at_ = 0;  // when a launch finished last that may have used any block
+  std::uint64_t paused_until_ = 0;            // finished launches before which the policy's prefetches are left out
   std::uint32_t failures_in_a_row_ = 0;
   std::uint32_t pumps_ = 0;
-  bool stirred_ = false;                       // something happened that the policy has not been asked about
-  bool host_copies_stay_ = false;              // blocks may be current both here and on the host
+  std::vector<held_launch> held_{};  // in the order in which they asked
+  std::uint64_t live_ = 0;           // blocks with contents that matter
+  nanoseconds latest_{};             // of all events so far
+  nanoseconds last_finish_{};
+  bool stirred_ = false;           // something happened that the policy has not been asked about
+  bool host_copies_stay_ = false;  // blocks may be current both here and on the host
   bool logged_failure_ = false;
   bool logged_oversized_ = false;
 };

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -7,9 +10,6 @@
 #include <optional>
 #include <utility>
 #include <vector>
-
-#include <deepum/core/launch.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -63,7 +63,8 @@ class launch_tracker {
     return std::nullopt;
   }
 
-  /// The launch that was executing at a time on the device clock; invalid where none was, or more than one may have been.
+  /// The launch that was executing at a time on the device clock; invalid where none was, or more than one may have
+  /// been.
   ///
   /// Fault feeds deliver late: a time before the last finish of a stream belongs to one of its finished launches, of
   /// which the last few are remembered.
@@ -90,6 +91,7 @@ class launch_tracker {
   }
 
   [[nodiscard]] bool empty() const { return in_flight_ == 0; }
+  [[nodiscard]] std::size_t in_flight() const { return in_flight_; }
   /// Whether a launch up to this one is in flight that may touch blocks it does not declare.
   [[nodiscard]] bool incomplete_up_to(launch_id last) const {
     return !incomplete_.empty() && incomplete_.front() <= last.value;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
-
 #include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
+
+#include <array>
+#include <cstdint>
 
 namespace deepum {
 inline namespace v0 {
@@ -13,7 +13,7 @@ inline namespace v0 {
 /// Blocks that went one way, by reason.
 struct traffic {
   std::array<std::uint64_t, reason_count> blocks{};  ///< blocks that got or gave up room, by `reason`
-  std::array<std::uint64_t, reason_count> bytes{};   ///< those whose contents had to be copied, in bytes of whole blocks
+  std::array<std::uint64_t, reason_count> bytes{};  ///< those whose contents had to be copied, in bytes of whole blocks
 
   [[nodiscard]] std::uint64_t blocks_for(reason why) const { return blocks[static_cast<unsigned>(why)]; }
   [[nodiscard]] std::uint64_t bytes_for(reason why) const { return bytes[static_cast<unsigned>(why)]; }
@@ -43,20 +43,22 @@ struct traffic {
 /// Prefetches are counted in blocks. Whether a prefetch was used can only be told where launches declare what they
 /// touch: a block that left while launches with undeclared accesses ran is counted neither as used nor as wasted.
 struct statistics {
-  std::uint64_t launches = 0;            ///< issued
-  std::uint64_t finished = 0;            ///< finished
-  std::uint64_t faults = 0;              ///< page faults that the device reported
-  traffic in{};                          ///< host to device
-  traffic out{};                         ///< device to host
-  std::uint64_t discarded = 0;           ///< blocks whose contents were given up, because a fact said that they are dead
-  std::uint64_t prefetches_used = 0;     ///< a launch used the block before it left
-  std::uint64_t prefetches_late = 0;     ///< the block faulted while its prefetch was under way
-  std::uint64_t prefetches_wasted = 0;   ///< the block left unused
-  std::uint64_t prefetches_cancelled = 0;///< planned, and forgotten before they were issued
-  nanoseconds stalled{};                 ///< time that launches waited for blocks
-  std::uint64_t failed_calls = 0;        ///< device calls and commands that failed
-  std::uint64_t refused = 0;             ///< blocks that a policy wanted discarded or dropped without a fact to allow it
-  std::uint64_t dropped = 0;             ///< blocks of commands that this memory kind cannot do, or that nothing would let go
+  std::uint64_t launches = 0;           ///< issued
+  std::uint64_t finished = 0;           ///< finished
+  std::uint64_t faults = 0;             ///< page faults that the device reported
+  traffic in{};                         ///< host to device
+  traffic out{};                        ///< device to host
+  std::uint64_t discarded = 0;          ///< blocks whose contents were given up, because a fact said that they are dead
+  std::uint64_t prefetches_used = 0;    ///< a launch used the block before it left
+  std::uint64_t prefetches_late = 0;    ///< the block faulted while its prefetch was under way
+  std::uint64_t prefetches_wasted = 0;  ///< the block left unused
+  std::uint64_t prefetches_cancelled = 0;  ///< planned, and forgotten before they were issued
+  nanoseconds stalled{};                   ///< time that launches waited for blocks, held back or while they ran
+  std::uint64_t failed_calls = 0;          ///< device calls and commands that failed
+  std::uint64_t refused = 0;  ///< blocks that a policy wanted discarded or dropped without a fact to allow it
+  std::uint64_t dropped = 0;  ///< blocks of commands that this memory kind cannot do, or that nothing would let go
+  std::uint64_t unprepared_launches =
+      0;  ///< held back, and begun all the same, because nothing that they miss was coming
   std::uint64_t oversized_launches = 0;  ///< launches that declared more than the budget
   policy_statistics policy{};            ///< predictions; `table_bytes` and `execution_ids` are levels, not counts
 
@@ -75,6 +77,7 @@ struct statistics {
     a.failed_calls -= b.failed_calls;
     a.refused -= b.refused;
     a.dropped -= b.dropped;
+    a.unprepared_launches -= b.unprepared_launches;
     a.oversized_launches -= b.oversized_launches;
     a.policy.launches -= b.policy.launches;
     a.policy.predicted -= b.policy.predicted;

@@ -125,7 +125,9 @@ class auto_policy final : public policy {
     for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
       set_resident(block_id{b}, map.resident(block_id{b}));
     }
-    if (to != map.device()) {
+    if (to == map.device()) {
+      partial_.note(range, map);
+    } else {
       look_again(range);
     }
   }
@@ -154,6 +156,7 @@ class auto_policy final : public policy {
     missing_.clear();
     begin_marks(map);
     if (options_.prefetch) {
+      partial_.write(map, out);
       collect_missing(map);
     }
     std::size_t placed = missing_.size();
@@ -164,6 +167,21 @@ class auto_policy final : public policy {
     if (options_.advise) {
       advisor_.write(out);
     }
+  }
+
+  [[nodiscard]] bool holds_launches() const override { return options_.prefetch && options_.hold_launches; }
+  /// A launch begins when all that it needs is there, where that is known and fits.
+  [[nodiscard]] bool ready(launch_id launch, stream_id stream, const block_map& map) const override {
+    if (stream.value >= streams_.size()) {
+      return true;
+    }
+    const upcoming_launches& ahead = streams_[stream.value].ahead;
+    for (std::size_t i = ahead.issued(); i-- != 0;) {  // the one that is asked for was issued last, as a rule
+      if (ahead[i].launch == launch) {
+        return all_there(map, *ahead[i].needs);
+      }
+    }
+    return true;
   }
 
   [[nodiscard]] policy_statistics statistics() const override {
@@ -365,6 +383,18 @@ class auto_policy final : public policy {
 
   [[nodiscard]] bool held_by_host(block_id b) const {
     return std::any_of(held_by_host_.begin(), held_by_host_.end(), [&](block_range r) { return r.contains(b); });
+  }
+
+  [[nodiscard]] static bool all_there(const block_map& map, const std::vector<block_range>& needs) {
+    std::uint64_t count = 0;
+    bool there = true;
+    for (const block_range r : needs) {
+      count += r.count;
+      for (std::uint32_t b = r.begin_value(); b != r.end_value() && there; ++b) {
+        there = map.ready(block_id{b}) || detail::is_dead(map[block_id{b}]);
+      }
+    }
+    return there || count > map.budget();
   }
 
   // --- planning ---
@@ -655,6 +685,7 @@ class auto_policy final : public policy {
   std::vector<bool> resident_{};              // by block
   std::size_t resident_count_ = 0;
   std::vector<block_range> dead_{};           // said to be dead, perhaps on the device
+  detail::partial_blocks partial_{};
   detail::plan_gate gate_{};
 
   // Of the plan being made; kept for their memory.

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <optional>
-#include <vector>
-
 #include <deepum/core/block_table.hpp>
 #include <deepum/core/execution_table.hpp>
 #include <deepum/policy/history.hpp>
@@ -14,6 +7,13 @@
 #include <deepum/policy/plan_writing.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -63,7 +63,12 @@ class deepum_policy final : public policy {
     }
   }
 
-  void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
+  void on_migrated(block_range range, location to, const block_map& map) override {
+    gate_.stir();
+    if (to == map.device()) {
+      partial_.note(range, map);
+    }
+  }
   void on_live(block_range, const block_map&) override { gate_.stir(); }
   void on_dead(block_range, const block_map&) override { gate_.stir(); }
   void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
@@ -94,6 +99,7 @@ class deepum_policy final : public policy {
     out.supersedes = true;
     std::int64_t wanted = 0;
     if (options_.prefetch) {
+      partial_.write(map, out);
       extend_chain();
       wanted = static_cast<std::int64_t>(collect_missing(map));
     }
@@ -104,6 +110,32 @@ class deepum_policy final : public policy {
     const std::int64_t room = detail::room_to_come(map);
     const std::int64_t made = write_evictions(map, out, wanted - room, -room);
     write_prefetches(map, out, std::clamp<std::int64_t>(room + made, 0, wanted));
+  }
+
+  [[nodiscard]] bool holds_launches() const override { return options_.prefetch && options_.hold_launches; }
+  /// A launch that the chain has visited, or will visit when it resumes, begins when what it visited there has arrived.
+  /// Without a chain, one that is known to need a missing block waits for the launches before it, whose faults start
+  /// one.
+  [[nodiscard]] bool ready(launch_id launch, stream_id stream, const block_map& map) const override {
+    if (stream.value >= streams_.size()) {
+      return true;
+    }
+    const per_stream& s = streams_[stream.value];
+    const auto it =
+        std::find_if(s.in_flight.begin(), s.in_flight.end(), [launch](const flight& f) { return f.launch == launch; });
+    if (it == s.in_flight.end()) {
+      return true;
+    }
+    const std::uint64_t ordinal = s.finished + static_cast<std::uint64_t>(it - s.in_flight.begin());
+    if (chain_.stream != stream.value || chain_.ordinal < ordinal) {
+      if (chain_.active && chain_.stream == stream.value) {
+        return false;
+      }
+      return it == s.in_flight.begin() || all_ready(it->id, map);
+    }
+    return std::none_of(queue_.begin(), queue_.end(), [&](const chained_block& c) {
+      return c.ordinal == ordinal && !detail::is_dead(map[c.block]) && !map.ready(c.block);
+    });
   }
 
   [[nodiscard]] policy_statistics statistics() const override {
@@ -206,6 +238,19 @@ class deepum_policy final : public policy {
     return e.ordinal >= streams_[e.stream].finished;
   }
 
+  // All that a chain would visit in the launch.
+  [[nodiscard]] bool all_ready(execution_id id, const block_map& map) const {
+    const block_table* table = tables_.find(id);
+    if (table == nullptr || !table->start()) {
+      return true;
+    }
+    survey_.start(*table, *table->start());
+    std::optional<block_id> b = table->start();
+    while (b && map.ready(*b)) {
+      b = survey_.next();
+    }
+    return !b;
+  }
   [[nodiscard]] bool served(const block_map& map, const chained_block& c) const {
     return map.present(c.block) || detail::is_dead(map[c.block]) || c.ordinal < streams_[chain_.stream].finished;
   }
@@ -219,8 +264,8 @@ class deepum_policy final : public policy {
       if (missing_.size() == detail::blocks_per_plan) {
         break;
       }
-      if (!served(map, c) && std::none_of(missing_.begin(), missing_.end(),
-                                          [&](const chained_block& m) { return m.block == c.block; })) {
+      if (!served(map, c) &&
+          std::none_of(missing_.begin(), missing_.end(), [&](const chained_block& m) { return m.block == c.block; })) {
         missing_.push_back(c);
       }
     }
@@ -283,10 +328,12 @@ class deepum_policy final : public policy {
   pair_tables tables_;
   std::vector<per_stream> streams_{};
   chain chain_{};
-  block_walk walk_{};                    // of the chain, in its launch
-  std::deque<chained_block> queue_{};    // visited, not known to be served
-  std::vector<chained_block> missing_{}; // of those, what this plan may ask for
-  std::vector<expectation> expected_{};  // by block
+  block_walk walk_{};                     // of the chain, in its launch
+  mutable block_walk survey_{};           // of `all_ready`; kept for its memory
+  std::deque<chained_block> queue_{};     // visited, not known to be served
+  std::vector<chained_block> missing_{};  // of those, what this plan may ask for
+  std::vector<expectation> expected_{};   // by block
+  detail::partial_blocks partial_{};
   detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;
 };

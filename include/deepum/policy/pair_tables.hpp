@@ -1,17 +1,17 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_table.hpp>
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include <deepum/core/block.hpp>
-#include <deepum/core/block_table.hpp>
-#include <deepum/core/execution_id.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -73,20 +73,21 @@ class block_walk {
 
  private:
   const block_table* table_ = nullptr;
-  std::vector<block_id> found_{};        // in the order of visits
-  std::size_t expanded_ = 0;             // of those: their successors have been looked at
-  std::size_t given_ = 0;                // of those: returned by next()
-  std::vector<std::uint32_t> visited_{}; // by block: the walk that visited it last
+  std::vector<block_id> found_{};         // in the order of visits
+  std::size_t expanded_ = 0;              // of those: their successors have been looked at
+  std::size_t given_ = 0;                 // of those: returned by next()
+  std::vector<std::uint32_t> visited_{};  // by block: the walk that visited it last
   std::uint32_t epoch_ = 0;
 };
 
 /// The UM block correlation tables of all launches, and how page faults train them (DeepUM, section 4.2).
 ///
-/// A run of a launch trains its table when it is over. Where it faulted on at least as many blocks as any run before it,
-/// each fault is recorded as the successor of the one before, the first is the start block and the last the end block. A run
-/// with fewer faults is one that prefetching served. Its order says nothing of the launch: a first or last fault taken
-/// from it, or a short cut between two blocks, would make the chain leave the launch too early. So it only adds: what
-/// the chain does not reach although it faulted is put behind its last block, and the end is moved there.
+/// A run of a launch trains its table when it is over. Where it faulted on at least as many blocks as any run before
+/// it, the known start block among them, each fault is recorded as the successor of the one before, the first is the
+/// start block and the last the end block. Any other run is one that prefetching served. Its order says nothing of the
+/// launch: a first or last fault taken from it, or a short cut between two blocks, would make the chain leave the
+/// launch too early, or forget what it was served. So it only adds: what the chain does not reach although it faulted
+/// is put behind its last block, and the end is moved there.
 ///
 /// Not synchronised.
 class pair_tables {
@@ -99,9 +100,7 @@ class pair_tables {
   }
 
   /// A launch faulted. Faults of a launch come in order of time, and before `finish`.
-  void fault(launch_id launch, execution_id id, block_id b) {
-    run_of(launch, id).faults.push_back(b);
-  }
+  void fault(launch_id launch, execution_id id, block_id b) { run_of(launch, id).faults.push_back(b); }
 
   /// A launch finished: the faults of its run are all known. Cost: that of a walk through its table, if it faulted.
   /// @returns  Whether it had faulted.
@@ -165,8 +164,10 @@ class pair_tables {
   void learn(entry& e, std::vector<block_id>& faults) {
     block_table& table = e.table;
     walk_.stop();
-    std::erase_if(faults, [&](block_id b) { return !walk_.visit(b); });  // a block that faulted again was evicted meanwhile
-    if (faults.size() >= e.most_faults) {
+    std::erase_if(faults,
+                  [&](block_id b) { return !walk_.visit(b); });  // a block that faulted again was evicted meanwhile
+    const bool unserved = !table.start() || std::find(faults.begin(), faults.end(), *table.start()) != faults.end();
+    if (unserved && faults.size() >= e.most_faults) {
       e.most_faults = faults.size();
       for (std::size_t i = 1; i < faults.size(); ++i) {
         table.record(faults[i - 1], faults[i]);

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/policy/plan.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -42,6 +43,32 @@ inline void append(plan& out, const command& kind, block_id b, std::size_t from 
 }
 
 [[nodiscard]] inline bool is_dead(const block_state& s) { return s.life != liveness::live; }
+
+/// Blocks of which a fault brought in some pages, and of which the rest is wanted too: tables and footprints know whole
+/// blocks only.
+class partial_blocks {
+ public:
+  /// Blocks arrived.
+  void note(block_range range, const block_map& map) {
+    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+      if (map[block_id{b}].partial) {
+        blocks_.push_back(block_id{b});
+      }
+    }
+  }
+  /// Plans the rest of those that are still partial.
+  void write(const block_map& map, plan& out) {
+    std::erase_if(blocks_, [&](block_id b) { return !map[b].partial; });
+    for (const block_id b : blocks_) {
+      if (map[b].moving == motion::none) {
+        append(out, {.what = action::prefetch, .why = reason::keep, .to = map.device()}, b);
+      }
+    }
+  }
+
+ private:
+  std::vector<block_id> blocks_{};
+};
 
 /// Lets a policy plan only where something has happened since its last plan, so that it need not say the same again.
 class plan_gate {

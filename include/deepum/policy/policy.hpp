@@ -1,24 +1,24 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string_view>
-
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/plan.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace deepum {
 inline namespace v0 {
 
 /// What a policy reports of itself.
 struct policy_statistics {
-  std::uint64_t launches = 0;        ///< launches seen
-  std::uint64_t predicted = 0;       ///< launches that the launch before them had predicted
-  std::uint64_t mispredicted = 0;    ///< launches for which another one was predicted
-  std::uint64_t unpredicted = 0;     ///< launches for which nothing was predicted
-  std::uint64_t table_bytes = 0;     ///< memory of all tables
-  std::uint64_t execution_ids = 0;   ///< execution IDs known
+  std::uint64_t launches = 0;       ///< launches seen
+  std::uint64_t predicted = 0;      ///< launches that the launch before them had predicted
+  std::uint64_t mispredicted = 0;   ///< launches for which another one was predicted
+  std::uint64_t unpredicted = 0;    ///< launches for which nothing was predicted
+  std::uint64_t table_bytes = 0;    ///< memory of all tables
+  std::uint64_t execution_ids = 0;  ///< execution IDs known
 };
 
 /// Decides which blocks move, and when. It is told of events and asked for plans; it calls nothing.
@@ -55,6 +55,12 @@ class policy {
   /// Asked whenever something happened and the engine has commands to spare. Appends to `out`.
   /// @param out  Empty when called. Left empty where nothing is worth doing.
   virtual void plan_next(const block_map&, plan& out) = 0;
+
+  /// Whether launches are held back at all; `ready` is asked only where they are.
+  [[nodiscard]] virtual bool holds_launches() const { return false; }
+  /// Whether a launch that was issued may begin: no block is missing that the policy is bringing for it. Where it will
+  /// not bring them, because they do not fit or nothing is known, the launch is ready.
+  [[nodiscard]] virtual bool ready(launch_id, stream_id, const block_map&) const { return true; }
 
   [[nodiscard]] virtual policy_statistics statistics() const = 0;
 };
