@@ -124,6 +124,11 @@ class step_segments {
   [[nodiscard]] std::span<const std::uint32_t> gaps_after(std::uint32_t launch) const {
     return {by_launch_.data() + first_by_launch_[launch], first_by_launch_[launch + 1] - first_by_launch_[launch]};
   }
+  /// The gap of the same segment that ends where this one begins.
+  [[nodiscard]] std::uint32_t gap_before(std::uint32_t gap) const {
+    const step_segment& s = segments_[gaps_[gap].segment];
+    return gap != s.first_gap ? gap - 1 : s.first_gap + s.gap_count - 1;
+  }
   /// Blocks of the segment that a gap belongs to.
   [[nodiscard]] block_range blocks_of(const step_gap& gap) const { return segments_[gap.segment].blocks; }
   /// Blocks that a launch uses.

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/hash.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Finds out that launches repeat as a step, from those that were issued, and where in the step the device is.
+///
+/// A period is tried where four launches in a row come as they came before, the last time if there are several. The
+/// step recurs when that many of the launches that followed, or a whole period, have come as one period before; with
+/// the first one that does not it is over. Where a step was over before it had been repeated as a whole, the next one
+/// is believed only after a whole period, so that what looks like a step and is none costs little.
+///
+/// Not synchronised. Memory is bounded by the longest step. Cost of a launch: one hash.
+class recurrence {
+ public:
+  /// Launches that must come as one period before until a step is believed to recur.
+  static constexpr std::uint32_t believed_after = 64;
+
+  /// @param longest  Launches of a step at most. 0: no step is ever found.
+  explicit recurrence(std::uint32_t longest) : longest_(longest) {
+    expects(longest <= std::uint32_t{1} << 28U, "steps cannot be that long");
+    if (longest != 0) {
+      ids_.resize(std::bit_ceil(std::size_t{longest} + context_length));
+      seen_.resize(2 * ids_.size());
+    }
+  }
+
+  /// A launch was issued.
+  void issue(execution_id id) {
+    if (longest_ == 0) {
+      return;
+    }
+    const std::uint64_t now = issued_++;
+    if (period_ != 0) {
+      ++matched_;
+      if (id != at(now - period_)) {
+        interrupt();
+      } else if (matched_ >= period_) {
+        credulous_ = true;
+      }
+    }
+    at(now) = id;
+    std::uint32_t& seen = seen_[context_slot(now)];
+    const std::uint32_t distance = static_cast<std::uint32_t>(now) - seen;
+    if (period_ == 0 && distance != 0 && distance <= longest_ && same_context(now, distance)) {
+      period_ = distance;
+      matched_ = 0;
+      origin_ = now + 1 - distance;
+    }
+    seen = static_cast<std::uint32_t>(now);
+  }
+  /// The oldest launch that had not finished did.
+  void finish() {
+    ++finished_;
+    while (!deaths_.empty() && deaths_.front().finished + longest_ < finished_) {
+      deaths_.pop_front();
+    }
+  }
+  /// The contents of blocks died, after the launch that finished last.
+  void death(block_range range) {
+    if (longest_ == 0 || range.empty()) {
+      return;
+    }
+    if (!deaths_.empty() && deaths_.back().finished == finished_ &&
+        deaths_.back().range.end_value() == range.begin_value()) {
+      deaths_.back().range.count += range.count;
+      return;
+    }
+    deaths_.push_back({finished_, range});
+    if (deaths_.size() > ids_.size()) {
+      deaths_.pop_front();
+    }
+  }
+  /// What comes next is not what followed before: another stream has a turn.
+  void interrupt() {
+    if (recurs()) {
+      credulous_ = matched_ >= period_;
+    }
+    period_ = 0;
+    matched_ = 0;
+  }
+
+  /// The launches that were issued last are a step that recurs.
+  [[nodiscard]] bool recurs() const {
+    return period_ != 0 && matched_ >= (credulous_ ? std::min(believed_after, period_) : period_);
+  }
+  /// Number of launches of the step. Needs `recurs()`, as all below.
+  [[nodiscard]] std::uint32_t period() const { return period_; }
+  /// The place in the step of the launch that is executing, or will next. The first launch of the step is an arbitrary
+  /// one.
+  [[nodiscard]] std::uint32_t position() const { return place_of(finished_); }
+  /// The launch at a place in the step.
+  [[nodiscard]] execution_id id_at(std::uint32_t place) const {
+    const std::uint64_t last = issued_ - 1;
+    const std::uint32_t back = (place_of(last) + period_ - place) % period_;
+    return ids_[(last - back) & (ids_.size() - 1)];
+  }
+  /// Calls `visit(place, block_range)` for the deaths of the last period: after which launch of the step, and what
+  /// died.
+  template <class Visit>
+  void for_each_death(Visit&& visit) const {
+    for (const death_note& d : deaths_) {
+      if (d.finished != 0 && d.finished + period_ > finished_) {
+        visit(place_of(d.finished - 1), d.range);
+      }
+    }
+  }
+
+  /// Heap memory held.
+  [[nodiscard]] bytes memory() const {
+    return bytes{ids_.capacity() * sizeof(execution_id) + seen_.capacity() * sizeof(std::uint32_t) +
+                 deaths_.size() * sizeof(death_note)};
+  }
+
+ private:
+  static constexpr std::uint32_t context_length = 4;  // as in the execution correlation table (DeepUM, section 4.2)
+
+  struct death_note {
+    std::uint64_t finished = 0;  // launches that had finished by then
+    block_range range{};
+  };
+
+  [[nodiscard]] execution_id& at(std::uint64_t index) { return ids_[index & (ids_.size() - 1)]; }
+  [[nodiscard]] execution_id at(std::uint64_t index) const { return ids_[index & (ids_.size() - 1)]; }
+  [[nodiscard]] std::uint32_t place_of(std::uint64_t index) const {
+    // Launches that were in flight before the step was found lie before its origin.
+    const std::uint64_t periods = origin_ / period_ + 1;
+    return static_cast<std::uint32_t>((index + periods * period_ - origin_) % period_);
+  }
+  // The last launch and the three before it; places before the first one hold none.
+  [[nodiscard]] std::size_t context_slot(std::uint64_t now) const {
+    const auto pair = [&](std::uint64_t i) { return std::uint64_t{at(now - i).value} << 32U | at(now - i - 1).value; };
+    return static_cast<std::size_t>(detail::absorb(0, pair(0), pair(2))) & (seen_.size() - 1);
+  }
+  [[nodiscard]] bool same_context(std::uint64_t now, std::uint32_t distance) const {
+    for (std::uint32_t i = 0; i != context_length; ++i) {
+      const execution_id before = at(now - distance - i);
+      if (!before.valid() || before != at(now - i)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::uint32_t longest_;
+  std::vector<execution_id> ids_{};    // the last ones, in a ring
+  std::vector<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
+  std::deque<death_note> deaths_{};
+  std::uint64_t issued_ = 0;
+  std::uint64_t finished_ = 0;
+  std::uint64_t origin_ = 0;   // when the step began that is being compared
+  std::uint32_t period_ = 0;   // 0: nothing to compare with
+  std::uint64_t matched_ = 0;  // launches that came as one period before
+  bool credulous_ = true;      // the last step that was believed in was one
+};
+
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,227 @@
+#pragma once
+
+#include <deepum/policy/step_plan.hpp>
+#include <deepum/policy/step_segments.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// How far ahead of the executing launch blocks may come back without driving out what the plan keeps.
+struct fetch_reach {
+  std::uint32_t launches = 0;  ///< all that the executing launch and so many after it need
+  std::uint32_t blocks = 0;    ///< and so many blocks of the launch after those
+
+  friend constexpr bool operator==(const fetch_reach&, const fetch_reach&) = default;
+};
+
+namespace detail {
+
+/// Finds the reach at each launch of a step. What comes back early takes room until its launch, besides what the plan
+/// has on the device anyway.
+class reach_finder {
+ public:
+  reach_finder(const step_segments& step, const step_plan& plan, std::uint32_t budget)
+      : step_(step),
+        plan_(plan),
+        free_(free_at(plan, budget)),
+        claimed_(plan.leaves.size()) {}
+
+  /// Cost: each gap is claimed once; O(g log n) for g gaps and n launches.
+  [[nodiscard]] std::vector<fetch_reach> find() {
+    const std::uint32_t n = step_.launches();
+    std::vector<fetch_reach> all(n);
+    std::uint32_t ahead = 0;  // launches after k whose returns are claimed
+    for (std::uint32_t k = 0; k != n; ++k) {
+      std::int64_t part = 0;
+      while (ahead != n - 1) {
+        const std::int64_t room = std::max<std::int64_t>(0, least_free(k, ahead + 1));
+        if (returning(after(k, ahead + 1)) > room) {
+          part = room;
+          break;
+        }
+        ++ahead;
+        claim(after(k, ahead), ahead);
+      }
+      all[k] = {ahead, static_cast<std::uint32_t>(part)};
+      if (ahead != 0) {
+        unclaim(after(k, 1));  // it executes next, and the plan counts what it needs
+        --ahead;
+      }
+    }
+    return all;
+  }
+
+ private:
+  static std::vector<std::int64_t> free_at(const step_plan& plan, std::uint32_t budget) {
+    std::vector<std::int64_t> free;
+    for (const std::uint32_t occupied : plan.occupied) {
+      free.push_back(static_cast<std::int64_t>(budget) - occupied);
+    }
+    return free;
+  }
+  [[nodiscard]] std::uint32_t after(std::uint32_t k, std::uint32_t launches) const {
+    return (k + launches) % step_.launches();
+  }
+  // Calls `visit(gap)` for the gaps that end with the launch and bring blocks back.
+  template <class Visit>
+  void for_each_return(std::uint32_t launch, Visit&& visit) const {
+    for (const std::uint32_t next : step_.gaps_after(launch)) {
+      const std::uint32_t gap = step_.gap_before(next);
+      if (step_.gaps()[gap].returns && plan_.leaves[gap] != 0) {
+        visit(gap);
+      }
+    }
+  }
+  [[nodiscard]] std::int64_t returning(std::uint32_t launch) const {
+    std::int64_t blocks = 0;
+    for_each_return(launch, [&](std::uint32_t gap) { blocks += plan_.leaves[gap]; });
+    return blocks;
+  }
+  // Calls `visit(begin, end)` for the `count` launches before one.
+  template <class Visit>
+  void for_each_before(std::uint32_t launch, std::uint32_t count, Visit&& visit) const {
+    visit(launch - std::min(launch, count), launch);
+    if (count > launch) {
+      visit(step_.launches() - (count - launch), step_.launches());
+    }
+  }
+  [[nodiscard]] std::int64_t least_free(std::uint32_t from, std::uint32_t count) const {
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for_each_before(from + count <= step_.launches() ? from + count : from + count - step_.launches(), count,
+                    [&](std::uint32_t begin, std::uint32_t end) { least = std::min(least, free_.least(begin, end)); });
+    return least;
+  }
+  // What returns for the launch `ahead` of the executing one takes room from now on, or from when its gap begins.
+  void claim(std::uint32_t launch, std::uint32_t ahead) {
+    for_each_return(launch, [&](std::uint32_t gap) {
+      claimed_[gap] = std::min(ahead, step_.gaps()[gap].held);
+      add(launch, gap, -1);
+    });
+  }
+  void unclaim(std::uint32_t launch) {
+    for_each_return(launch, [&](std::uint32_t gap) { add(launch, gap, 1); });
+  }
+  void add(std::uint32_t launch, std::uint32_t gap, std::int64_t sign) {
+    for_each_before(launch, claimed_[gap], [&](std::uint32_t begin, std::uint32_t end) {
+      free_.add(begin, end, sign * static_cast<std::int64_t>(plan_.leaves[gap]));
+    });
+  }
+
+  const step_segments& step_;
+  const step_plan& plan_;
+  range_minimum free_;                  // by launch: room that neither the plan nor a claim takes
+  std::vector<std::uint32_t> claimed_;  // by gap: launches over which its return is claimed
+};
+
+}  // namespace detail
+
+/// The plan of a step while it is carried out: what should be away now, and how far ahead blocks may come back.
+///
+/// Not synchronised. Memory is linear in the gaps of the step.
+class step_schedule {
+ public:
+  /// What a visitor says of blocks that should leave.
+  enum class verdict : std::uint8_t {
+    look_on,  ///< visit the next ones
+    gone,     ///< the same, and these need not be visited again
+    enough,   ///< visit no more
+  };
+  /// Until the next use of what never comes back.
+  static constexpr std::uint64_t never = std::numeric_limits<std::uint32_t>::max();
+
+  /// @param position  The launch of the step that is executing, or will next.
+  step_schedule(const step_description& step, const step_limits& limits, std::uint32_t position)
+      : step_(step),
+        plan_(plan_step(step_, limits)),
+        reach_(detail::reach_finder(step_, plan_, limits.budget).find()),
+        due_(step_.segments().size()),
+        position_(position) {
+    expects(position < step_.launches(), "a step is followed from a launch that it has not got");
+    for (const step_segment& s : step_.segments()) {
+      std::uint32_t gap = s.first_gap + s.gap_count - 1;  // the one after the last use before the position
+      for (std::uint32_t i = s.first_gap; i != s.first_gap + s.gap_count && step_.gaps()[i].launch < position; ++i) {
+        gap = i;
+      }
+      const std::uint32_t next = step_.gaps()[gap].next;
+      open(gap, next >= position ? next - position : next + step_.launches() - position);
+    }
+  }
+
+  /// Everything fits, and nothing need ever leave.
+  [[nodiscard]] bool idle() const { return plan_.idle(); }
+  /// The launch of the step that is executing, or will next.
+  [[nodiscard]] std::uint32_t position() const { return position_; }
+  /// It finished.
+  /// Cost: logarithmic in the number of segments for each one that it used.
+  void advance() {
+    for (const std::uint32_t gap : step_.gaps_after(position_)) {
+      const step_gap& g = step_.gaps()[gap];
+      away_.erase({due_[g.segment], step_.gap_before(gap)});
+      open(gap, g.next > g.launch ? g.next - g.launch : g.next + step_.launches() - g.launch);
+    }
+    position_ = position_ + 1 != step_.launches() ? position_ + 1 : 0;
+    ++clock_;
+  }
+
+  [[nodiscard]] fetch_reach reach() const { return reach_[position_]; }
+
+  /// Calls `visit(block_range, launches)` for blocks that are not needed until so many launches have finished, and
+  /// should leave until then: those first that never come back, then those that come back last. Whether they are still
+  /// on the device the visitor knows, and returns a `verdict`.
+  template <class Visit>
+  void for_each_leaving(Visit&& visit) {
+    for (auto it = away_.rbegin(); it != away_.rend();) {
+      const auto [due, gap] = *it;
+      const block_range blocks{step_.blocks_of(step_.gaps()[gap]).first, plan_.leaves[gap]};
+      switch (visit(blocks, step_.gaps()[gap].returns ? due - clock_ : never)) {
+        case verdict::look_on:
+          ++it;
+          break;
+        case verdict::gone:
+          it = std::make_reverse_iterator(away_.erase(std::next(it).base()));
+          break;
+        case verdict::enough:
+          return;
+      }
+    }
+  }
+
+  /// Heap memory held.
+  [[nodiscard]] bytes memory() const {
+    constexpr std::size_t tree_node = 48;
+    return step_.memory() + plan_.memory() +
+           bytes{reach_.capacity() * sizeof(fetch_reach) + due_.capacity() * sizeof(std::uint64_t) +
+                 away_.size() * tree_node};
+  }
+
+ private:
+  // Blocks leave in the gap, the next use of which is `launches` after the executing one.
+  void open(std::uint32_t gap, std::uint64_t launches) {
+    if (plan_.leaves[gap] != 0) {
+      constexpr std::uint64_t last = std::uint64_t{1} << 63U;
+      std::uint64_t& due = due_[step_.gaps()[gap].segment];
+      due = clock_ + launches + (step_.gaps()[gap].returns ? 0 : last);
+      away_.insert({due, gap});
+    }
+  }
+
+  step_segments step_;
+  step_plan plan_;
+  std::vector<fetch_reach> reach_;  // by launch
+  std::vector<std::uint64_t> due_;  // by segment: when the gap that is open ends
+  std::set<std::pair<std::uint64_t, std::uint32_t>>
+      away_{};  // gaps that are open in which blocks leave, by when they end
+  std::uint32_t position_ = 0;
+  std::uint64_t clock_ = 0;  // launches that have finished since
+};
+
+}  // namespace v0
+}  // namespace deepum
