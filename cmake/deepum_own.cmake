@@ -8,7 +8,7 @@ set_property(CACHE DEEPUM_SANITIZE PROPERTY STRINGS "" address thread)
 set(deepum_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overflows in std::string at -O3 that are not there (GCC bugs 105329 and 105651).
-  list(APPEND deepum_warnings -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+  list(APPEND deepum_warnings -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 endif()
 if(DEEPUM_WERROR)
   list(APPEND deepum_warnings -Werror)

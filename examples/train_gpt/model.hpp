@@ -19,10 +19,10 @@ using index = std::int64_t;
 /// The sizes of the model and of what it sees in one step.
 struct model_shape {
   index layers = 8;
-  index width = 192;
+  index width = 384;
   index heads = 6;
   index context = 64;
-  index batch = 16;
+  index batch = 8;
   static constexpr index vocabulary = 256;  ///< the text is a sequence of bytes
 
   [[nodiscard]] index rows() const { return batch * context; }

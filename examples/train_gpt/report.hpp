@@ -52,6 +52,14 @@ template <class T>
   return sorted.size() % 2 == 1 ? upper : (static_cast<double>(sorted[middle - 1]) + upper) / 2;
 }
 
+/// Faults from the third step on of launches whose arguments stay the same.
+[[nodiscard]] inline std::uint64_t faults_outside(const policy_run& run) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = first_steps; i < run.faults.size(); ++i)
+    sum += run.faults[i] - run.faults_changing[i];
+  return sum;
+}
+
 /// Policies decide when memory moves, never what is computed: every loss has to be the same, bit by bit.
 /// @returns  What differs; nothing where all is well.
 [[nodiscard]] inline std::optional<std::string> difference_of_losses(const std::vector<policy_run>& runs) {
@@ -82,7 +90,7 @@ template <class T>
   const auto ideal = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "ideal"; });
   for (const policy_run& p : r.runs) {
     const std::string share =
-        ideal == r.runs.end() ? "-" : absl::StrFormat("%.0f", 100 * steady(p.step_ns) / steady(ideal->step_ns));
+        ideal == r.runs.end() ? "-" : absl::StrFormat("%.1f", 100 * steady(ideal->step_ns) / steady(p.step_ns));
     const std::string second =
         p.step_ns.size() < 2 ? "-" : absl::StrFormat("%.3f", static_cast<double>(p.step_ns[1]) / 1e6);
     absl::StrAppendFormat(&text, "%-8s %9.3f %9s %8.0f %10.0f %9.1f %9.1f %9.3f | %9.3f %9s %9.1f\n", p.name,
@@ -93,6 +101,17 @@ template <class T>
   }
   absl::StrAppend(&text, "\nFor each step, median from the third one on.",
                   " * faults in AdamW, whose launches get the step number and so are never the same.\n");
+  const auto um = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "um"; });
+  if (um != r.runs.end() && faults_outside(*um) != 0) {
+    absl::StrAppend(&text, "Faults outside AdamW, all steps from the third one on, against um:");
+    for (const policy_run& p : r.runs) {
+      if (p.name != "um") {
+        absl::StrAppendFormat(&text, " %s %.2f %%", p.name,
+                              100 * static_cast<double>(faults_outside(p)) / static_cast<double>(faults_outside(*um)));
+      }
+    }
+    absl::StrAppend(&text, ".\n");
+  }
   return text;
 }
 

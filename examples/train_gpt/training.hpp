@@ -45,10 +45,12 @@ policy_run train(const run_options& options, const std::string& policy, const st
   const auto gpu_owner = Backend::make_device(options, memory);
   typename Backend::device& gpu = *gpu_owner;
 
+  // A few blocks stay free, so that the driver need not evict when a launch faults all the same.
+  const bytes headroom = std::min(4 * deepum::block_size, memory - deepum::block_size);
   // Launches are numbered in the order of issue, so that those of one phase are a range.
   std::vector<deepum::launch_id> faulted;
   deepum::arena_options arena_options{.capacity = capacity,
-                                      .device_budget = memory,
+                                      .device_budget = policy == "um" ? memory : memory - headroom,
                                       .policy = policy,
                                       .tuning = {.lookahead = options.lookahead.degree}};
   arena_options.observer = [&faulted](const deepum::device_event& e, deepum::launch_id launch) {

@@ -1,7 +1,7 @@
 // Random programs against two naive twins: plain arrays for the contents, and a set of blocks that follows only what
 // the events say.
 #include "simulated_gpu.hpp"
-#include "test_scale.hpp"
+#include "support/test_scale.hpp"
 
 #include <doctest/doctest.h>
 

@@ -79,3 +79,21 @@ TEST_CASE("the learning rate rises to its peak and then falls") {
   CHECK(learning_rate_of(49, 50, 1.0F) == doctest::Approx(0.118));
   CHECK(learning_rate_of(0, 1, 1.0F) == doctest::Approx(1.0));
 }
+
+TEST_CASE("the table gives each policy's share of ideal speed, and its faults against demand paging") {
+  const auto run = [](const char* name, std::int64_t ns, std::uint64_t faults) {
+    return policy_run{.name = name,
+                      .step_ns = {9, 9, ns},
+                      .faults = {7, 7, faults},
+                      .faults_changing = {0, 0, 0},
+                      .bytes_in = {0, 0, 0},
+                      .bytes_out = {0, 0, 0},
+                      .stall_ns = {0, 0, 0},
+                      .loss = {3, 2, 1}};
+  };
+  const report r{"a device", 4_MiB, 2_MiB, {run("ideal", 1000, 0), run("um", 4000, 200), run("auto", 1250, 1)}};
+  const std::string table = table_of(r);
+  CHECK(table.find("25.0") != std::string::npos);
+  CHECK(table.find("80.0") != std::string::npos);
+  CHECK(table.find("ideal 0.00 % auto 0.50 %") != std::string::npos);
+}
