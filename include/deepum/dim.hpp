@@ -10,8 +10,8 @@ struct dim {
   unsigned z = 1;
 
   constexpr dim() = default;
-  constexpr dim(unsigned x_extent, unsigned y_extent = 1,
-                unsigned z_extent = 1)  // implicit: launch(blocks, threads, ...)
+  // Implicit, so that a launch takes numbers: launch(name, blocks, threads, ...).
+  constexpr dim(unsigned x_extent, unsigned y_extent = 1, unsigned z_extent = 1)  // NOLINT(google-explicit-constructor)
       : x(x_extent),
         y(y_extent),
         z(z_extent) {}

@@ -51,12 +51,11 @@ struct engine_options {
 /// commands:
 ///
 /// * faults, finishes and facts first, commands last, so that a plan made for the newest fault replaces what older
-/// plans
-///   had not yet issued;
+///   plans had not yet issued;
 /// * each direction in the order of the plan, a bounded number of commands at a time; no direction waits for the other,
 ///   except that a prefetch waits for room;
-/// * an eviction waits while a launch that is executing declares the block. Evicting what later launches need is safe
-/// on
+/// * an eviction waits while a launch declares the block that is executing, or held back as the next one of its stream:
+///   else launches that wait would take blocks from each other for ever. Evicting what later launches need is safe on
 ///   managed memory, and whether it is wise is the policy's to say: where the program runs a whole step ahead of the
 ///   device, every block is needed by some launch in flight;
 /// * the law: contents are given up only where facts say that the block is dead as a whole, and behind every launch in
@@ -70,7 +69,7 @@ template <memory_kind Memory>
 class engine {
  public:
   /// @param memory   Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is
-  /// destroyed.
+  ///                 destroyed.
   /// @param chooser  The policy. Called by one thread at a time.
   engine(Memory& memory, std::unique_ptr<policy> chooser, engine_options options)
       : memory_(memory),
@@ -115,18 +114,18 @@ class engine {
   /// A launch is about to be issued to the device. Called before it is.
   /// @param record  With everything but its number.
   /// @returns       Its number.
-  launch_id submit(launch_record record) {
+  launch_id submit(launch_record&& record) {
     message m{message::kind::launch};
     m.record = std::move(record);
     return push(std::move(m));
   }
 
   /// Whether a launch may be given to the device now: the policy brings nothing for it any more (docs/adr/0004). The
-  /// program asks again until it may. Without a lock where all that is alive fits the budget.
+  /// program asks again until it may, or calls `admit`. Without a lock where all that is alive fits the budget.
   ///
   /// A launch for which nothing moves and behind nothing that executes is always admitted: what it misses will fault.
   [[nodiscard]] bool admitted(launch_id id, stream_id stream) {
-    if (!holds_launches_ || !pressed_.load(std::memory_order_relaxed)) {
+    if (!holds_launches_ || !have_to_ask_.load(std::memory_order_relaxed)) {
       return true;
     }
     {
@@ -144,8 +143,8 @@ class engine {
     std::lock_guard lock(state_mutex_);
     const auto it = find_held(id);
     if (it != held_.end()) {
+      statistics_.unprepared_launches += it->let_go ? 0 : 1;
       release(it);
-      ++statistics_.unprepared_launches;
     }
   }
 
@@ -419,6 +418,7 @@ class engine {
 
   static std::uint64_t distinct_blocks(const launch_record& record) {
     std::vector<block_range> ranges;
+    ranges.reserve(record.accesses.size());
     for (const block_access& a : record.accesses) {
       ranges.push_back(a.range);
     }
@@ -438,32 +438,40 @@ class engine {
   bool may_begin(launch_id id, stream_id stream) {
     const auto it = find_held(id);
     const bool held = it != held_.end();
-    if ((held && it->let_go) || statistics_.finished < paused_until_ || policy_->ready(id, stream, map_)) {
+    if ((held && it->let_go) || !pressed() || statistics_.finished < paused_until_ ||
+        policy_->ready(id, stream, map_)) {
       if (held) {
         release(it);
       }
       return true;
     }
     if (!held) {
-      held_.push_back({id, latest_});
+      held_.push_back({id, memory_.now()});
       stirred_ = true;
     }
     return false;
   }
+  /// What is alive does not fit.
+  [[nodiscard]] bool pressed() const { return live_ > map_.budget(); }
+  /// A launch that was held back has to ask until it is let go, also when all fits by then.
+  void note_pressure() { have_to_ask_.store(pressed() || !held_.empty(), std::memory_order_relaxed); }
+  /// Whatever is in flight has not been given to the device.
+  [[nodiscard]] bool nothing_executes() const { return launches_.in_flight() == held_.size(); }
   [[nodiscard]] typename std::vector<held_launch>::iterator find_held(launch_id id) {
     return std::find_if(held_.begin(), held_.end(), [id](const held_launch& h) { return h.id == id; });
   }
   /// While others execute, a launch that is held back costs no time.
   void release(typename std::vector<held_launch>::iterator it) {
-    if (launches_.in_flight() == held_.size()) {
-      statistics_.stalled += latest_ - std::max(it->since, last_finish_);
+    if (nothing_executes()) {
+      statistics_.stalled += std::max(memory_.now() - std::max(it->since, last_finish_), nanoseconds{});
     }
     held_.erase(it);
+    note_pressure();
   }
   /// Nothing executes, nothing moves, and all have said what they have to: then nothing will ever get ready.
   void admit_if_stuck() {
-    if (!held_.empty() && !stirred_ && launches_.in_flight() == held_.size() && inward_.issued.empty() &&
-        outward_.issued.empty() && discards_.issued.empty() && !held_.front().let_go) {
+    if (!held_.empty() && !stirred_ && nothing_executes() && inward_.issued.empty() && outward_.issued.empty() &&
+        discards_.issued.empty() && !held_.front().let_go) {
       held_.front().let_go = true;
       ++statistics_.unprepared_launches;
     }
@@ -472,14 +480,13 @@ class engine {
     live_ += life == liveness::live ? 1 : 0;
     live_ -= map_[b].life == liveness::live ? 1 : 0;
     map_.set_liveness(b, life);
-    pressed_.store(live_ > map_.budget(), std::memory_order_relaxed);
+    note_pressure();
   }
 
   // --- device events -----------------------------------------------------------------------------------------------
 
   void take(const device_event& e) {
     launch_id launch = e.launch;
-    latest_ = std::max(latest_, e.at);
     switch (e.what) {
       case device_event::kind::launch_finished:
         take_finish(e);
@@ -736,7 +743,7 @@ class engine {
       }
       const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : map_.room());
       if (most == 0) {
-        if (c.why != reason::requested || !launches_.empty() || !outward_.idle() || !discards_.idle()) {
+        if (c.why != reason::requested || !nothing_executes() || !outward_.idle() || !discards_.idle()) {
           return;  // room comes when something leaves
         }
         statistics_.dropped += c.range.count;
@@ -931,7 +938,7 @@ class engine {
       most = available > options_.headroom ? (available - options_.headroom) / block_size : 0;
     }
     map_.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, map_.size())));
-    pressed_.store(live_ > map_.budget(), std::memory_order_relaxed);
+    note_pressure();
   }
 
   static void count(traffic& t, reason why, bool copied) {
@@ -971,7 +978,7 @@ class engine {
   std::uint32_t next_stream_ = 0;
   std::atomic<std::uint64_t> last_launch_{0};  // written under the inbox lock
   std::atomic<std::uint64_t> finished_up_to_{0};
-  std::atomic<bool> pressed_{false};  // what is alive does not fit; written under the state lock
+  std::atomic<bool> have_to_ask_{false};  // launches, before they are given to the device; written under the state lock
   bool holds_launches_ = false;
 
   mutable std::mutex state_mutex_;  // everything below
@@ -996,7 +1003,6 @@ class engine {
   std::uint32_t pumps_ = 0;
   std::vector<held_launch> held_{};  // in the order in which they asked
   std::uint64_t live_ = 0;           // blocks with contents that matter
-  nanoseconds latest_{};             // of all events so far
   nanoseconds last_finish_{};
   bool stirred_ = false;           // something happened that the policy has not been asked about
   bool host_copies_stay_ = false;  // blocks may be current both here and on the host

@@ -72,7 +72,7 @@ class launch_needs {
   [[nodiscard]] static bytes memory_of(const std::vector<need_list>& lists) {
     bytes sum{lists.capacity() * sizeof(need_list)};
     for (const need_list& l : lists) {
-      sum += l ? bytes{sizeof(*l) + l->capacity() * sizeof(block_range)} : bytes{};
+      sum += l ? bytes{sizeof(std::vector<block_range>) + l->capacity() * sizeof(block_range)} : bytes{};
     }
     return sum;
   }
@@ -136,7 +136,7 @@ class footprint_needs final : public launch_needs {
   }
 
   [[nodiscard]] bytes memory() const override {
-    bytes sum = footprints_.memory() + memory_of(lists_) + bytes{declared_.capacity() * sizeof(declared_[0])};
+    bytes sum = footprints_.memory() + memory_of(lists_) + bytes{declared_.capacity() * sizeof(std::vector<block_access>)};
     for (const auto& d : declared_) {
       sum += bytes{d.capacity() * sizeof(block_access)};
     }

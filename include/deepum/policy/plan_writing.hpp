@@ -4,6 +4,7 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/policy/plan.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -52,13 +53,15 @@ class partial_blocks {
   void note(block_range range, const block_map& map) {
     for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
       if (map[block_id{b}].partial) {
-        blocks_.push_back(block_id{b});
+        blocks_.emplace_back(b);
       }
     }
   }
-  /// Plans the rest of those that are still partial.
+  /// Plans the rest of those that are still partial, in the order of addresses, so that they make ranges.
   void write(const block_map& map, plan& out) {
     std::erase_if(blocks_, [&](block_id b) { return !map[b].partial; });
+    std::sort(blocks_.begin(), blocks_.end());
+    blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());  // some arrived piece by piece
     for (const block_id b : blocks_) {
       if (map[b].moving == motion::none) {
         append(out, {.what = action::prefetch, .why = reason::keep, .to = map.device()}, b);

@@ -336,7 +336,7 @@ class driver {
   }
 
   /// Copies to the host what only the device has; the device keeps its copy.
-  void copy_out(urgency who, managed_space* space, block_id b, bytes& counter, action_type done) {
+  void copy_out(urgency who, managed_space* space, block_id b, bytes& counter, const action_type& done) {
     block_record& r = (*space)[b];
     const bytes n = size_of(r.on_device & ~r.on_host);
     const auto finish = [=, this, &r] {
@@ -355,7 +355,7 @@ class driver {
         who, [this, n] { return out_time(n); }, finish);
   }
   /// The same, and then the device gives the block up.
-  void bring_out(urgency who, managed_space* space, block_id b, bytes& counter, action_type done) {
+  void bring_out(urgency who, managed_space* space, block_id b, bytes& counter, const action_type& done) {
     copy_out(who, space, b, counter, [=, this] {
       release(*space, b);
       done();
