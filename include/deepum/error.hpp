@@ -12,16 +12,16 @@ inline namespace v0 {
 
 /// What went wrong, for programs that react to it. The message of the `error` is for people.
 enum class status : int {
-  invalid_argument = 1,   ///< the caller passed something that can never work
-  out_of_arena_space,     ///< the arena's address range has no gap that is large enough
-  out_of_device_memory,   ///< the device cannot hold what a launch needs
-  out_of_host_memory,     ///< the host cannot back what was asked for
-  foreign_pointer,        ///< a pointer that this arena did not hand out
-  double_free,            ///< a pointer that was given back already
-  device_failure,         ///< a call of the device failed; `native_code` has its number
-  unsupported,            ///< this device, driver or build cannot do it
-  io_failure,             ///< a file could not be read or written
-  bad_format,             ///< a file was read, but is not what it should be
+  invalid_argument = 1,  ///< the caller passed something that can never work
+  out_of_arena_space,    ///< the arena's address range has no gap that is large enough
+  out_of_device_memory,  ///< the device cannot hold what a launch needs
+  out_of_host_memory,    ///< the host cannot back what was asked for
+  foreign_pointer,       ///< a pointer that this arena did not hand out
+  double_free,           ///< a pointer that was given back already
+  device_failure,        ///< a call of the device failed; `native_code` has its number
+  unsupported,           ///< this device, driver or build cannot do it
+  io_failure,            ///< a file could not be read or written
+  bad_format,            ///< a file was read, but is not what it should be
 };
 
 /// Thrown by set-up and allocation. Hints, destructors and the migration thread never throw it.
@@ -33,7 +33,11 @@ class error : public std::runtime_error {
   /// @param native   The numeric status of that call, 0 where there is none.
   error(status code, const std::string& message, std::string_view api = {}, int native = 0,
         std::source_location where = std::source_location::current())
-      : std::runtime_error(message), code_(code), native_(native), api_(api), where_(where) {}
+      : std::runtime_error(message),
+        code_(code),
+        native_(native),
+        api_(api),
+        where_(where) {}
 
   [[nodiscard]] status code() const noexcept { return code_; }
   [[nodiscard]] int native_code() const noexcept { return native_; }
@@ -48,7 +52,8 @@ class error : public std::runtime_error {
 };
 
 /// A broken precondition: a bug in the program or in this library. Says where, and stops.
-[[noreturn]] inline void precondition_failed(const char* what, std::source_location where = std::source_location::current()) {
+[[noreturn]] inline void precondition_failed(const char* what,
+                                             std::source_location where = std::source_location::current()) {
   std::fprintf(stderr, "deepum: %s:%u: precondition failed: %s\n", where.file_name(), where.line(), what);
   std::abort();
 }

@@ -1,20 +1,20 @@
 #pragma once
 
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
 #include <cstddef>
 #include <span>
 #include <type_traits>
-
-#include <deepum/core/launch.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
 
 /// Elements of an arena that the host reads or writes, for as long as the view lives (docs/adr/0002).
 ///
-/// Making one brings the contents to the host, as the first touch would. It does not wait for launches: synchronise first
-/// with those that write what the host reads, or read what it writes. Made by `arena::host_read`, `host_write` and
-/// `host_overwrite`.
+/// Making one brings the contents to the host, as the first touch would. It does not wait for launches: synchronise
+/// first with those that write what the host reads, or read what it writes. Made by `arena::host_read`, `host_write`
+/// and `host_overwrite`.
 template <class T>
 class host_view {
  public:

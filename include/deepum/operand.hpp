@@ -1,12 +1,12 @@
 #pragma once
 
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
-
-#include <deepum/core/launch.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -33,8 +33,8 @@ template <class T>
 
 /// Whether a value of this type, or memory full of them, tells all that a kernel can reach through it.
 ///
-/// A pointer does not, and a class may have pointers in it: a launch with such an argument may touch more than it declares.
-/// Specialise it as true for your own classes without pointers (indices, offsets, small vectors of numbers).
+/// A pointer does not, and a class may have pointers in it: a launch with such an argument may touch more than it
+/// declares. Specialise it as true for your own classes without pointers (indices, offsets, small vectors of numbers).
 template <class T>
 inline constexpr bool hides_no_pointers =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || detail::smaller_than_a_pointer<T>;

@@ -1,3 +1,4 @@
+#include "support/test_scale.hpp"
 #include <deepum/arena/allocation_table.hpp>
 
 #include <doctest/doctest.h>
@@ -8,8 +9,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
-#include "support/test_scale.hpp"
 
 using namespace deepum;
 using namespace deepum::literals;
@@ -37,8 +36,10 @@ TEST_CASE("wrong frees are told apart, in words that help") {
   allocation_table t(base, 8_MiB);
   std::vector<liveness_change> changes;
   const std::uintptr_t p = *t.try_allocate(3_MiB, bytes{1}, changes);
-  CHECK(mentions(failure(status::invalid_argument, [&] { t.free(p + 4096, {}, true, changes); }), "4096 bytes into an allocation"));
-  CHECK(mentions(failure(status::foreign_pointer, [&] { t.free(base - 1, {}, true, changes); }), "not memory of this arena"));
+  CHECK(mentions(failure(status::invalid_argument, [&] { t.free(p + 4096, {}, true, changes); }),
+                 "4096 bytes into an allocation"));
+  CHECK(mentions(failure(status::foreign_pointer, [&] { t.free(base - 1, {}, true, changes); }),
+                 "not memory of this arena"));
   failure(status::foreign_pointer, [&] { t.free(base + (8_MiB).count, {}, true, changes); });
   t.free(p, {}, true, changes);
   CHECK(mentions(failure(status::double_free, [&] { t.free(p, {}, true, changes); }), "given back already"));
@@ -80,7 +81,8 @@ TEST_CASE("a pointer means its allocation, and where it was split, its part") {
   CHECK_FALSE(t.find(p + (10_MiB).count).has_value());
   CHECK_FALSE(t.find(base - 1).has_value());
   const std::array<bytes, 2> too_much{6_MiB, 5_MiB};
-  CHECK(mentions(failure(status::invalid_argument, [&] { t.split(p, too_much); }), "part 1 of 5242880 bytes does not fit"));
+  CHECK(mentions(failure(status::invalid_argument, [&] { t.split(p, too_much); }),
+                 "part 1 of 5242880 bytes does not fit"));
   const std::array<bytes, 1> nothing{bytes{0}};
   failure(status::invalid_argument, [&] { t.split(p, nothing); });
   failure(status::foreign_pointer, [&] { t.split(p + 1, parts); });
@@ -125,7 +127,8 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
           const auto p = t.try_allocate(bytes{size}, bytes{1}, changes);
           if (!p) break;
           for (const auto* taken : {&held, &waiting}) {
-            for (const auto& [at, n] : *taken) REQUIRE((at + n <= *p || *p + size <= at));
+            for (const auto& [at, n] : *taken)
+              REQUIRE((at + n <= *p || *p + size <= at));
           }
           held[*p] = size;
           break;
@@ -143,17 +146,22 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
           if (!order.empty()) {
             const std::size_t n = 1 + random() % order.size();
             t.reclaim(order[n - 1].second, changes);
-            for (std::size_t i = 0; i < n; ++i) waiting.erase(order[i].first);
+            for (std::size_t i = 0; i < n; ++i)
+              waiting.erase(order[i].first);
             order.erase(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n));
           }
       }
       for (const auto& c : changes) {
-        for (std::uint32_t b = c.range.begin_value(); b < c.range.end_value(); ++b) told[b] = c.now;
+        for (std::uint32_t b = c.range.begin_value(); b < c.range.end_value(); ++b)
+          told[b] = c.now;
       }
-      for (std::uint32_t b = 0; b < 32; ++b) REQUIRE(told[b] == t.of(block_id{b}));
-      for (const auto& [at, n] : held) REQUIRE(t.find(at + n / 2) == byte_span{bytes{at - base}, bytes{n}});
+      for (std::uint32_t b = 0; b < 32; ++b)
+        REQUIRE(told[b] == t.of(block_id{b}));
+      for (const auto& [at, n] : held)
+        REQUIRE(t.find(at + n / 2) == byte_span{bytes{at - base}, bytes{n}});
     }
-    for (const auto& [at, n] : held) t.free(at, launch_id{++launched}, false, changes);
+    for (const auto& [at, n] : held)
+      t.free(at, launch_id{++launched}, false, changes);
     t.reclaim(launch_id{launched}, changes);
     CHECK(t.largest_gap() == 64_MiB);
     CHECK(t.allocated() == bytes{0});

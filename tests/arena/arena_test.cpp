@@ -1,3 +1,4 @@
+#include "support/test_scale.hpp"
 #include <deepum/deepum.hpp>
 
 #include <doctest/doctest.h>
@@ -12,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "support/test_scale.hpp"
-
 using namespace deepum;
 using namespace deepum::literals;
 
@@ -27,7 +26,9 @@ sim::device_options with_memory(bytes memory) {
 
 /// A device of 64 MiB with an arena on it.
 struct small_machine {
-  explicit small_machine(arena_options o = {}) : gpu(sim::find_profile("h200_pcie5"), with_memory(64_MiB)), memory(gpu, sized(std::move(o))) {}
+  explicit small_machine(arena_options o = {})
+      : gpu(sim::find_profile("h200_pcie5"), with_memory(64_MiB)),
+        memory(gpu, sized(std::move(o))) {}
   static arena_options sized(arena_options o) {
     if (o.capacity == bytes{0}) o.capacity = 128_MiB;
     o.headroom = 4_MiB;
@@ -95,7 +96,8 @@ TEST_CASE("a budget below one block and an unknown policy are refused, also from
   sim::device gpu{sim::find_profile("h200_pcie5"), with_memory(64_MiB)};
   using arena_type = arena<sim::managed_memory>;
   failure(status::invalid_argument, [&] { arena_type(gpu, {.capacity = 8_MiB, .device_budget = bytes{100}}); });
-  CHECK(mentions(failure(status::invalid_argument, [&] { arena_type(gpu, {.capacity = 8_MiB, .policy = "magic"}); }), "magic"));
+  CHECK(mentions(failure(status::invalid_argument, [&] { arena_type(gpu, {.capacity = 8_MiB, .policy = "magic"}); }),
+                 "magic"));
   ::setenv("DEEPUM_POLICY", "wrong", 1);
   const std::string text = failure(status::invalid_argument, [&] { arena_type(gpu, {.capacity = 8_MiB}); });
   CHECK(mentions(text, "DEEPUM_POLICY"));
@@ -193,7 +195,8 @@ TEST_CASE("memory is not used again before a discard that is on its way has ende
   const block_range blocks{block_id{0}, 20};
   m.memory.mark_inactive(p, 40_MiB);
   m.memory.set_budget(4_MiB);  // so that the policy wants the room
-  for (int i = 0; i < 100 && m.memory.engine().settled(blocks); ++i) m.gpu.host_work(std::chrono::microseconds(1));
+  for (int i = 0; i < 100 && m.memory.engine().settled(blocks); ++i)
+    m.gpu.host_work(std::chrono::microseconds(1));
   REQUIRE_FALSE(m.memory.engine().settled(blocks));
   m.memory.mark_active(p, 40_MiB);
   CHECK(m.memory.engine().settled(blocks));
@@ -261,7 +264,8 @@ TEST_CASE("containers of the standard library take their memory from the arena")
   using allocator_type = allocator<int, sim::managed_memory>;
   {
     std::vector<int, allocator_type> v{allocator_type(m.memory)};
-    for (int i = 0; i < 1000; ++i) v.push_back(i);
+    for (int i = 0; i < 1000; ++i)
+      v.push_back(i);
     CHECK(v[999] == 999);
     CHECK(m.memory.contains(v.data()));
   }

@@ -1,3 +1,4 @@
+#include "support/test_scale.hpp"
 #include <deepum/deepum.hpp>
 
 #include <doctest/doctest.h>
@@ -11,8 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "support/test_scale.hpp"
-
 using namespace deepum;
 using namespace deepum::literals;
 
@@ -23,7 +22,8 @@ constexpr std::size_t stride = 4096;
 
 const auto add = sim::kernel(
     [](float* y, const float* x, float a, std::size_t n) {
-      for (std::size_t i = 0; i < n; i += stride) y[i] = y[i] * 0.5F + x[i] * a;
+      for (std::size_t i = 0; i < n; i += stride)
+        y[i] = y[i] * 0.5F + x[i] * a;
     },
     [](sim::work& w, float* y, const float* x, float, std::size_t n) {
       w.updates(y, n * sizeof(float)).reads(x, n * sizeof(float)).flops(static_cast<double>(n) * 3);
@@ -31,7 +31,8 @@ const auto add = sim::kernel(
 
 const auto set = sim::kernel(
     [](float* y, float a, std::size_t n) {
-      for (std::size_t i = 0; i < n; i += stride) y[i] = a + static_cast<float>(i / stride);
+      for (std::size_t i = 0; i < n; i += stride)
+        y[i] = a + static_cast<float>(i / stride);
     },
     [](sim::work& w, float* y, float, std::size_t n) { w.overwrites(y, n * sizeof(float)); });
 
@@ -55,7 +56,8 @@ std::vector<double> train(arena<Memory>& arena, std::size_t layers, int steps) {
   std::vector<double> sums;
   {
     stream s{arena};
-    for (std::size_t i = 0; i < layers; ++i) s.launch("set", 1, 1, 0, set, overwrites(w[i], n), static_cast<float>(i), n);
+    for (std::size_t i = 0; i < layers; ++i)
+      s.launch("set", 1, 1, 0, set, overwrites(w[i], n), static_cast<float>(i), n);
     for (int step = 0; step < steps; ++step) {
       for (std::size_t i = 0; i < layers; ++i) {
         arena.mark_active(x[i], bytes{n * 4});
@@ -72,16 +74,18 @@ std::vector<double> train(arena<Memory>& arena, std::size_t layers, int steps) {
   for (float* p : w) {
     const auto view = arena.host_read(p, n);
     double sum = 0;
-    for (std::size_t i = 0; i < n; i += stride) sum += view[i] * static_cast<double>(i + 1);
+    for (std::size_t i = 0; i < n; i += stride)
+      sum += view[i] * static_cast<double>(i + 1);
     sums.push_back(sum);
   }
-  for (float* p : w) arena.deallocate(p);
-  for (float* p : x) arena.deallocate(p);
+  for (float* p : w)
+    arena.deallocate(p);
+  for (float* p : x)
+    arena.deallocate(p);
   return sums;
 }
 
 }  // namespace
-
 
 TEST_CASE("values are the same under every policy, at a third of the memory that is needed") {
   std::vector<double> wanted;
@@ -139,8 +143,10 @@ TEST_CASE("the types of the arguments say what a launch does with them") {
   using accesses = std::vector<block_access>;
   const block_range first{block_id{0}, 2};
   const block_range second{block_id{2}, 2};
-  CHECK(declared(static_cast<const float*>(a), b, 5) == std::pair(accesses{{first, access::read}, {second, access::update}}, true));
-  CHECK(declared(a + 17, reads(b, 1)) == std::pair(accesses{{first, access::update}, {{block_id{2}, 1}, access::read}}, true));
+  CHECK(declared(static_cast<const float*>(a), b, 5) ==
+        std::pair(accesses{{first, access::read}, {second, access::update}}, true));
+  CHECK(declared(a + 17, reads(b, 1)) ==
+        std::pair(accesses{{first, access::update}, {{block_id{2}, 1}, access::read}}, true));
   CHECK(declared(overwrites(a)) == std::pair(accesses{{first, access::overwrite}}, true));
 
   float outside = 0;
@@ -169,8 +175,9 @@ TEST_CASE("an overwrite counts for whole blocks only, and for none that somethin
     return out;
   };
   using accesses = std::vector<block_access>;
-  CHECK(declared({overwrites(p + 100, 5 << 20)}) ==
-        accesses{{{block_id{0}, 1}, access::update}, {{block_id{1}, 1}, access::overwrite}, {{block_id{2}, 1}, access::update}});
+  CHECK(declared({overwrites(p + 100, 5 << 20)}) == accesses{{{block_id{0}, 1}, access::update},
+                                                             {{block_id{1}, 1}, access::overwrite},
+                                                             {{block_id{2}, 1}, access::update}});
   CHECK(declared({overwrites(p, 1 << 20)}) == accesses{{{block_id{0}, 1}, access::update}});
   CHECK(declared({overwrites(p, 4 << 20), reads(p, 1)}) ==
         accesses{{{block_id{0}, 2}, access::update}, {{block_id{0}, 1}, access::read}});
@@ -188,7 +195,8 @@ TEST_CASE("a call is closed also when what it enqueues throws") {
   arena arena{gpu, o};
   float* p = arena.allocate<float>(1000);
   stream s{arena, {.lookahead = 4}};
-  CHECK_THROWS_AS(s.call("bad", {updates(p)}, [](sim::stream&) { throw std::runtime_error("no"); }), std::runtime_error);
+  CHECK_THROWS_AS(s.call("bad", {updates(p)}, [](sim::stream&) { throw std::runtime_error("no"); }),
+                  std::runtime_error);
   s.call("good", {updates(p)}, [&](sim::stream& q) { q.launch(1, 1, 0, set, p, 3.0F, std::size_t{1000}); });
   s.synchronize();
   const statistics after = arena.statistics();
@@ -221,11 +229,13 @@ TEST_CASE("memcpy and memset are launches, and nothing to move is none") {
 TEST_CASE("a launch larger than the budget runs, is counted, and logged once") {
   sim::device gpu{sim::find_profile("h200_pcie5"), small(8_MiB)};
   std::vector<std::string> log;
-  arena arena{gpu, {.capacity = 64_MiB, .device_budget = 8_MiB, .log = [&](std::string_view line) { log.emplace_back(line); }}};
+  arena arena{
+      gpu, {.capacity = 64_MiB, .device_budget = 8_MiB, .log = [&](std::string_view line) { log.emplace_back(line); }}};
   constexpr std::size_t n = ((20U << 20U) / sizeof(float)) + 1;
   float* p = arena.allocate<float>(n);
   stream s{arena};
-  for (int i = 0; i < 3; ++i) s.launch("set", 1, 1, 0, set, p, static_cast<float>(i), n);
+  for (int i = 0; i < 3; ++i)
+    s.launch("set", 1, 1, 0, set, p, static_cast<float>(i), n);
   s.synchronize();
   CHECK(arena.host_read(p + n - 1, 1)[0] == 2.0F + static_cast<float>((n - 1) / stride));
   CHECK(arena.statistics().oversized_launches == 3);
@@ -276,8 +286,10 @@ TEST_CASE("threads with streams of their own share an arena, whoever runs the pu
         }
       });
     }
-    for (std::thread& t : threads) t.join();
-    for (std::size_t t = 0; t < results.size(); ++t) CHECK(results[t] == 1.5F + 2.0F * static_cast<float>(t + 2));
+    for (std::thread& t : threads)
+      t.join();
+    for (std::size_t t = 0; t < results.size(); ++t)
+      CHECK(results[t] == 1.5F + 2.0F * static_cast<float>(t + 2));
     const statistics s = arena.statistics();
     CHECK(s.launches == s.finished);
     CHECK(arena.footprint().allocated == bytes{0});

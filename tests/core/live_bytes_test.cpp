@@ -1,3 +1,4 @@
+#include "support/test_scale.hpp"
 #include <deepum/core/live_bytes.hpp>
 
 #include <doctest/doctest.h>
@@ -5,8 +6,6 @@
 #include <cstdint>
 #include <random>
 #include <vector>
-
-#include "support/test_scale.hpp"
 
 using namespace deepum;
 using namespace deepum::literals;
@@ -72,16 +71,20 @@ TEST_CASE("random changes give the liveness that a byte map gives") {
       const bool wants_none = what == 0;
       std::uint32_t end = first;  // as far as all units are allocated, or all are not
       const auto longest = static_cast<std::uint32_t>(1 + random() % 80);
-      while (end < naive.size() && end - first < longest && (naive[end] == unit::none) == wants_none) ++end;
+      while (end < naive.size() && end - first < longest && (naive[end] == unit::none) == wants_none)
+        ++end;
       if (end == first) continue;
       std::vector<liveness> before;
-      for (std::uint32_t b = 0; b < blocks; ++b) before.push_back(of(b));
+      for (std::uint32_t b = 0; b < blocks; ++b)
+        before.push_back(of(b));
       const bytes offset = 64_KiB * first;
       const bytes size = 64_KiB * (end - first);
       std::vector<block_range> changed;
       unit now = unit::live;
       switch (what) {
-        case 0: l.allocate(offset, size, changed); break;
+        case 0:
+          l.allocate(offset, size, changed);
+          break;
         case 1:
           l.deallocate(offset, size, changed);
           now = unit::none;
@@ -90,13 +93,17 @@ TEST_CASE("random changes give the liveness that a byte map gives") {
           l.mark_inactive(offset, size, changed);
           now = unit::inactive;
           break;
-        default: l.mark_active(offset, size, changed); break;
+        default:
+          l.mark_active(offset, size, changed);
+          break;
       }
-      for (std::uint32_t i = first; i < end; ++i) naive[i] = now;
+      for (std::uint32_t i = first; i < end; ++i)
+        naive[i] = now;
       for (std::uint32_t b = 0; b < blocks; ++b) {
         REQUIRE(l.of(block_id{b}) == of(b));
         int reported = 0;
-        for (const block_range& r : changed) reported += r.contains(block_id{b}) ? 1 : 0;
+        for (const block_range& r : changed)
+          reported += r.contains(block_id{b}) ? 1 : 0;
         REQUIRE(reported == (before[b] != of(b) ? 1 : 0));
       }
     }

@@ -1,3 +1,4 @@
+#include "support/test_scale.hpp"
 #include <deepum/core/range_allocator.hpp>
 
 #include <doctest/doctest.h>
@@ -8,8 +9,6 @@
 #include <random>
 #include <utility>
 #include <vector>
-
-#include "support/test_scale.hpp"
 
 using namespace deepum;
 using namespace deepum::literals;
@@ -27,7 +26,8 @@ class naive_allocator {
     std::uint64_t best_gap = 0;
     for (std::uint64_t i = 0; i < used_.size();) {
       std::uint64_t end = i;
-      while (end < used_.size() && !used_[end]) ++end;
+      while (end < used_.size() && !used_[end])
+        ++end;
       for (std::uint64_t at = i; at + need <= end; ++at) {
         if (allowed(at, need, size, alignment)) {
           if (!best || end - i < best_gap) {
@@ -49,7 +49,8 @@ class naive_allocator {
   bytes largest_gap() const {
     std::uint64_t most = 0;
     std::uint64_t here = 0;
-    for (const bool u : used_) most = std::max(most, here = u ? 0 : here + 1);
+    for (const bool u : used_)
+      most = std::max(most, here = u ? 0 : here + 1);
     return bytes{most * 256};
   }
 
@@ -91,7 +92,8 @@ TEST_CASE("an alignment is kept") {
 TEST_CASE("given-back ranges merge on both sides and are reused") {
   range_allocator a(8_MiB);
   std::vector<bytes> at;
-  for (int i = 0; i < 4; ++i) at.push_back(*a.try_allocate(2_MiB));
+  for (int i = 0; i < 4; ++i)
+    at.push_back(*a.try_allocate(2_MiB));
   CHECK_FALSE(a.try_allocate(bytes{1}).has_value());
   a.release(at[0], 2_MiB);
   a.release(at[2], 2_MiB);

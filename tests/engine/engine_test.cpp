@@ -1,3 +1,5 @@
+#include "engine/fake_memory.hpp"
+#include "support/test_scale.hpp"
 #include <deepum/engine/engine.hpp>
 
 #include <doctest/doctest.h>
@@ -8,9 +10,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "engine/fake_memory.hpp"
-#include "support/test_scale.hpp"
 
 using namespace deepum;
 using deepum_test::fake_memory;
@@ -37,7 +36,9 @@ struct bench {
     made->pump();
   }
 
-  launch_id launch(std::vector<block_access> accesses, bool complete = true) { return launch_on(stream, std::move(accesses), complete); }
+  launch_id launch(std::vector<block_access> accesses, bool complete = true) {
+    return launch_on(stream, std::move(accesses), complete);
+  }
   launch_id launch_on(stream_id s, std::vector<block_access> accesses, bool complete = true) {
     launch_record r;
     r.stream = s;
@@ -69,7 +70,8 @@ struct bench {
     std::string text;
     for (; looked < memory.calls.size(); ++looked) {
       const auto& c = memory.calls[looked];
-      text += (text.empty() ? "" : " ") + c.what + "(" + std::to_string(c.range.first.value) + "+" + std::to_string(c.range.count) + ")";
+      text += (text.empty() ? "" : " ") + c.what + "(" + std::to_string(c.range.first.value) + "+" +
+              std::to_string(c.range.count) + ")";
     }
     return text;
   }
@@ -84,8 +86,12 @@ struct bench {
   std::size_t carried_out = 0;
 };
 
-command prefetch(block_range r, reason why = reason::predicted) { return {.what = action::prefetch, .why = why, .range = r}; }
-command evict(block_range r) { return {.what = action::evict, .why = reason::make_room, .to = location::host(), .range = r}; }
+command prefetch(block_range r, reason why = reason::predicted) {
+  return {.what = action::prefetch, .why = why, .range = r};
+}
+command evict(block_range r) {
+  return {.what = action::evict, .why = reason::make_room, .to = location::host(), .range = r};
+}
 command discard(block_range r) { return {.what = action::discard, .why = reason::dead, .range = r}; }
 
 }  // namespace
@@ -101,7 +107,8 @@ TEST_CASE("launches are numbered in order, and the policy hears of everything in
   b.made->pump();
   CHECK(one.value + 1 == two.value);
   CHECK(b.made->last_launch() == two);
-  CHECK(b.script.told == std::vector<std::string>{"stream 1 7", "launch 1", "host 5+1", "launch 2", "dead 9+2", "asked"});
+  CHECK(b.script.told ==
+        std::vector<std::string>{"stream 1 7", "launch 1", "host 5+1", "launch 2", "dead 9+2", "asked"});
 }
 
 TEST_CASE("the first message after a pump notifies the memory, the next ones do not") {
@@ -297,7 +304,8 @@ TEST_CASE("a discard waits for the launches that declare the block") {
   CHECK(b.issued() == "discard(0+1)");
 }
 
-TEST_CASE("a discard waits for launches with unknown accesses that were issued before the block died, not for later ones") {
+TEST_CASE(
+    "a discard waits for launches with unknown accesses that were issued before the block died, not for later ones") {
   bench b(64);
   b.bring(blocks(0));
   const launch_id before = b.launch({}, false);
@@ -439,11 +447,13 @@ TEST_CASE("after many failures in a row prefetching pauses, and is tried again l
   o.launches_of_pause = 2;
   bench b(o, 64);
   b.memory.fail_all = true;
-  for (std::uint32_t i = 0; i < 3; ++i) b.plan({prefetch(blocks(i))});
+  for (std::uint32_t i = 0; i < 3; ++i)
+    b.plan({prefetch(blocks(i))});
   b.memory.fail_all = false;
   b.plan({prefetch(blocks(5))});
   CHECK(b.issued().empty());
-  for (int i = 0; i < 2; ++i) b.memory.finish(b.launch({}));
+  for (int i = 0; i < 2; ++i)
+    b.memory.finish(b.launch({}));
   b.made->pump();
   b.plan({prefetch(blocks(5))});
   CHECK(b.issued() == "prefetch(5+1)");
@@ -568,7 +578,8 @@ TEST_CASE("without a budget the engine follows the free memory, less the headroo
   CHECK(e.live(blocks(0, 64)));
   memory.driver_brings(blocks(0, 3));
   memory.free = block_size * 4;  // 3 are ours, 3 somebody else's
-  for (int i = 0; i < 64; ++i) e.pump();
+  for (int i = 0; i < 64; ++i)
+    e.pump();
   CHECK(e.budget() == block_size * 5);
   e.set_budget(block_size * 3);
   CHECK(e.budget() == block_size * 3);
@@ -582,7 +593,9 @@ TEST_CASE("whatever call fails, everything still comes to an end and the map sta
     for (std::uint32_t step = 0; step < 12; ++step) {
       const block_range r = blocks((step * 3) % 12, 3);
       const launch_id l = b.launch({{r, access::update}});
-      b.plan({evict(blocks((step * 3 + 6) % 12, 3)), prefetch(r), {.what = action::advise, .hint = advice::set_read_mostly, .range = r}});
+      b.plan({evict(blocks((step * 3 + 6) % 12, 3)),
+              prefetch(r),
+              {.what = action::advise, .hint = advice::set_read_mostly, .range = r}});
       b.settle();
       if (step % 4 == 3) {
         b.made->dead(r, liveness::inactive, l);
@@ -620,21 +633,28 @@ TEST_CASE("random plans and random devices: the law, the room and the order hold
     for (int step = 0; step < 60; ++step) {
       const block_range r = blocks(draw(10), 1 + draw(3));
       switch (draw(8)) {
-        case 0: running.push_back(b.launch({{r, draw(2) ? access::read : access::update}}, draw(4) != 0)); break;
+        case 0:
+          running.push_back(b.launch({{r, draw(2) ? access::read : access::update}}, draw(4) != 0));
+          break;
         case 1:
           if (!running.empty()) {
             b.memory.finish(running.front(), step);
             running.erase(running.begin());
           }
           break;
-        case 2: b.script.plans.push_back({draw(3) == 0, {prefetch(r), evict(blocks(draw(10), 2)), discard(blocks(draw(10), 2))}}); break;
+        case 2:
+          b.script.plans.push_back(
+              {draw(3) == 0, {prefetch(r), evict(blocks(draw(10), 2)), discard(blocks(draw(10), 2))}});
+          break;
         case 3:
           b.made->dead(r, liveness::inactive, b.made->last_launch());
-          for (std::uint32_t i = r.begin_value(); i < r.end_value(); ++i) dead[i] = true;
+          for (std::uint32_t i = r.begin_value(); i < r.end_value(); ++i)
+            dead[i] = true;
           break;
         case 4:
           (void)b.made->live(r);
-          for (std::uint32_t i = r.begin_value(); i < r.end_value(); ++i) dead[i] = false;
+          for (std::uint32_t i = r.begin_value(); i < r.end_value(); ++i)
+            dead[i] = false;
           break;
         case 5:
           if (b.carried_out < b.memory.calls.size()) {
@@ -642,7 +662,8 @@ TEST_CASE("random plans and random devices: the law, the room and the order hold
             draw(6) == 0 ? b.memory.fail(call) : b.memory.carry_out(call);
           }
           break;
-        default: break;
+        default:
+          break;
       }
       b.made->pump();
       CHECK(b.script.map->occupied() <= 5);
@@ -656,7 +677,8 @@ TEST_CASE("random plans and random devices: the law, the room and the order hold
         }
       }
     }
-    for (const launch_id l : running) b.memory.finish(l, 100);
+    for (const launch_id l : running)
+      b.memory.finish(l, 100);
     b.made->pump();
     b.settle();
     std::uint32_t present = 0;
@@ -685,7 +707,8 @@ TEST_CASE("several threads may submit, ask and pump at once") {
       }
     });
   }
-  for (std::thread& t : threads) t.join();
+  for (std::thread& t : threads)
+    t.join();
   b.made->pump();
   CHECK(b.made->snapshot().launches == 1500);
   CHECK(b.made->last_launch().value == 1500);

@@ -1,5 +1,4 @@
 #include "driver.hpp"
-
 #include <deepum/policy/advice.hpp>
 #include <deepum/policy/auto.hpp>
 

@@ -1,11 +1,10 @@
 #include "driver.hpp"
-
-#include <random>
-
 #include <deepum/policy/auto.hpp>
 #include <deepum/policy/um.hpp>
 
 #include <doctest/doctest.h>
+
+#include <random>
 
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
@@ -34,7 +33,8 @@ std::vector<kernel> training_step(std::uint32_t layers) {
     step.push_back(honest("forward" + std::to_string(i), a));
   }
   for (std::uint32_t i = layers; i-- > 0;) {
-    step.push_back(honest("backward" + std::to_string(i), {reads(weight(i)), reads(activation(i)), overwrites(gradient(i))}));
+    step.push_back(
+        honest("backward" + std::to_string(i), {reads(weight(i)), reads(activation(i)), overwrites(gradient(i))}));
   }
   for (std::uint32_t i = 0; i < layers; ++i) {
     step.push_back(honest("update" + std::to_string(i), {updates(weight(i)), reads(gradient(i))}));
@@ -45,7 +45,8 @@ std::vector<kernel> training_step(std::uint32_t layers) {
 // A policy that is asked for plans that nobody carries out, with chosen blocks resident, oldest first.
 struct bench {
   explicit bench(std::uint32_t block_count, std::uint32_t budget, policy_options options = {})
-      : policy(options), d(policy, block_count, budget) {
+      : policy(options),
+        d(policy, block_count, budget) {
     d.automatic = false;
     d.make_live(blocks(0, block_count));
   }

@@ -1,5 +1,4 @@
 #include "driver.hpp"
-
 #include <deepum/policy/deepum.hpp>
 
 #include <doctest/doctest.h>
@@ -21,7 +20,8 @@ std::vector<kernel> loop(std::uint32_t launches, std::uint32_t width) {
 // A policy that has seen the loop often enough to know it, without having been able to prefetch. Nothing is resident.
 struct trained {
   explicit trained(const std::vector<kernel>& program, std::uint32_t block_count, policy_options options = {})
-      : policy(options), d(policy, block_count, block_count) {
+      : policy(options),
+        d(policy, block_count, block_count) {
     d.automatic = false;
     d.make_live(blocks(0, block_count));
     for (int i = 0; i < 2; ++i) {

@@ -1,14 +1,14 @@
 #pragma once
 
+#include <deepum/core/block_map.hpp>
+#include <deepum/policy/policy.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include <deepum/core/block_map.hpp>
-#include <deepum/policy/policy.hpp>
 
 namespace deepum_test {
 
@@ -42,13 +42,17 @@ inline kernel silent(std::string name, std::vector<block_access> accesses) {
   return {std::move(name), {}, std::move(accesses), false, 0};
 }
 
-/// Carries plans out at once, and runs launches one by one, so that a policy can be tested without an engine. Blocks have
-/// contents (a number at the host and one on the device), so that a plan that loses something is found out.
+/// Carries plans out at once, and runs launches one by one, so that a policy can be tested without an engine. Blocks
+/// have contents (a number at the host and one on the device), so that a plan that loses something is found out.
 class driver {
  public:
   driver(policy& p, std::uint32_t block_count, std::uint32_t budget)
-      : map(block_count, location::device(), budget), policy_(p), host_(block_count), device_(block_count),
-        truth_(block_count, poison), capacity(budget) {
+      : map(block_count, location::device(), budget),
+        policy_(p),
+        host_(block_count),
+        device_(block_count),
+        truth_(block_count, poison),
+        capacity(budget) {
     policy_.on_stream(stream_id{0}, {});
   }
 
@@ -215,14 +219,17 @@ class driver {
           map.discard(b);
           policy_.on_migrated({b, 1}, location::host(), map);
           break;
-        case action::clean: lost.push_back("nobody plans that yet"); break;
-        case action::advise: break;
+        case action::clean:
+          lost.push_back("nobody plans that yet");
+          break;
+        case action::advise:
+          break;
       }
     });
   }
 
   std::uint64_t faults = 0;
-  std::uint64_t blocks_in = 0;   // copied
+  std::uint64_t blocks_in = 0;  // copied
   std::uint64_t blocks_out = 0;
   std::uint64_t prefetched = 0;
   std::uint64_t forced_out = 0;  // evicted by the driver on a fault

@@ -1,5 +1,4 @@
 #include "driver.hpp"
-
 #include <deepum/policy/history.hpp>
 
 #include <doctest/doctest.h>

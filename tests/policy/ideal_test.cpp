@@ -1,5 +1,4 @@
 #include "driver.hpp"
-
 #include <deepum/policy/ideal.hpp>
 
 #include <doctest/doctest.h>

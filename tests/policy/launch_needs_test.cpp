@@ -1,5 +1,4 @@
 #include "driver.hpp"
-
 #include <deepum/policy/launch_needs.hpp>
 
 #include <doctest/doctest.h>

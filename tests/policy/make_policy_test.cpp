@@ -1,8 +1,8 @@
-#include <string>
-
 #include <deepum/policy/make_policy.hpp>
 
 #include <doctest/doctest.h>
+
+#include <string>
 
 using namespace deepum;
 

@@ -1,13 +1,11 @@
 #include "driver.hpp"
+#include "support/test_scale.hpp"
+#include <deepum/policy/make_policy.hpp>
+
+#include <doctest/doctest.h>
 
 #include <memory>
 #include <random>
-
-#include <deepum/policy/make_policy.hpp>
-
-#include "support/test_scale.hpp"
-
-#include <doctest/doctest.h>
 
 using namespace deepum_test;
 

@@ -1,5 +1,4 @@
 #include "driver.hpp"
-
 #include <deepum/policy/um.hpp>
 
 #include <doctest/doctest.h>

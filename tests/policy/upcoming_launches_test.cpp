@@ -1,12 +1,10 @@
 #include "driver.hpp"
-
-#include <random>
-
+#include "support/test_scale.hpp"
 #include <deepum/policy/upcoming_launches.hpp>
 
-#include "support/test_scale.hpp"
-
 #include <doctest/doctest.h>
+
+#include <random>
 
 using namespace deepum_test;
 

@@ -1,5 +1,13 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/live_bytes.hpp>
+#include <deepum/core/range_allocator.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -10,14 +18,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <deepum/core/block.hpp>
-#include <deepum/core/block_map.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/core/live_bytes.hpp>
-#include <deepum/core/range_allocator.hpp>
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -36,7 +36,8 @@ struct liveness_change {
   launch_id last{};  ///< where they died: the last launch that may still use them
 };
 
-/// What an arena has handed out: allocations, their parts, frees that wait for launches, and what is live. Knows no device.
+/// What an arena has handed out: allocations, their parts, frees that wait for launches, and what is live. Knows no
+/// device.
 ///
 /// Addresses are numbers here; nothing is ever dereferenced. Not synchronised: the arena calls it under its lock.
 class allocation_table {
@@ -44,7 +45,9 @@ class allocation_table {
   /// @param base      Address of the first byte, aligned to a block.
   /// @param capacity  Whole blocks.
   allocation_table(std::uintptr_t base, bytes capacity)
-      : base_(base), space_(capacity), live_(static_cast<std::uint32_t>(capacity / block_size)) {}
+      : base_(base),
+        space_(capacity),
+        live_(static_cast<std::uint32_t>(capacity / block_size)) {}
 
   /// @param size       1 byte or more.
   /// @param alignment  A power of two; at least 256 bytes is given.
@@ -66,17 +69,20 @@ class allocation_table {
   /// @param address   As `try_allocate` returned it.
   /// @param last      The last launch that may use the memory.
   /// @param finished  Whether it has finished, with all before it.
-  /// @errors          `status::foreign_pointer`, `status::double_free`, `status::invalid_argument` for an interior pointer.
+  /// @errors          `status::foreign_pointer`, `status::double_free`, `status::invalid_argument` for an interior
+  /// pointer.
   void free(std::uintptr_t address, launch_id last, bool finished, std::vector<liveness_change>& changes) {
     const std::uint64_t offset = checked(address, bytes{1}).count;
     const auto it = containing(offset);
     if (it == allocations_.end() || (it->first == offset && it->second.freeing)) {
-      throw error(status::double_free, text(address) + " is not allocated: it was given back already, or never handed out");
+      throw error(status::double_free,
+                  text(address) + " is not allocated: it was given back already, or never handed out");
     }
     if (it->first != offset) {
-      throw error(status::invalid_argument, text(address) + " points " + std::to_string(offset - it->first) +
-                                                " bytes into an allocation; give back the pointer that was handed out, " +
-                                                text(base_ + it->first));
+      throw error(status::invalid_argument,
+                  text(address) + " points " + std::to_string(offset - it->first) +
+                      " bytes into an allocation; give back the pointer that was handed out, " +
+                      text(base_ + it->first));
     }
     allocated_ -= it->second.size;
     it->second.freeing = true;
@@ -94,7 +100,8 @@ class allocation_table {
       const bytes size = it->second.size;
       allocations_.erase(it);
       space_.release(bytes{f.offset}, size);
-      report([&](auto& blocks) { live_.deallocate(bytes{f.offset}, range_allocator::rounded(size), blocks); }, f.last, changes);
+      report([&](auto& blocks) { live_.deallocate(bytes{f.offset}, range_allocator::rounded(size), blocks); }, f.last,
+             changes);
     }
   }
   /// The launch that the oldest waiting free waits for; nothing where none waits.
@@ -108,13 +115,15 @@ class allocation_table {
     const std::uint64_t offset = checked(address, bytes{1}).count;
     const auto it = containing(offset);
     if (it == allocations_.end() || it->first != offset) {
-      throw error(status::foreign_pointer, text(address) + " is not the beginning of an allocation that could be split");
+      throw error(status::foreign_pointer,
+                  text(address) + " is not the beginning of an allocation that could be split");
     }
     std::vector<std::uint64_t> ends;
     std::uint64_t end = 0;
     for (const bytes part : parts) {
       if (part.count == 0 || part.count > it->second.size.count - end) {
-        throw error(status::invalid_argument, "part " + std::to_string(ends.size()) + " of " + std::to_string(part.count) +
+        throw error(status::invalid_argument, "part " + std::to_string(ends.size()) + " of " +
+                                                  std::to_string(part.count) +
                                                   " bytes does not fit: the allocation has " +
                                                   std::to_string(it->second.size.count - end) + " bytes left there");
       }
@@ -166,9 +175,9 @@ class allocation_table {
       throw error(status::foreign_pointer, text(address) + " is not allocated");
     }
     if (offset + size > bytes{it->first} + it->second.size) {
-      throw error(status::invalid_argument, std::to_string(size.count) + " bytes at " + text(address) +
-                                                " reach beyond their allocation of " +
-                                                std::to_string(it->second.size.count) + " bytes at " + text(base_ + it->first));
+      throw error(status::invalid_argument,
+                  std::to_string(size.count) + " bytes at " + text(address) + " reach beyond their allocation of " +
+                      std::to_string(it->second.size.count) + " bytes at " + text(base_ + it->first));
     }
     return offset;
   }
@@ -222,7 +231,8 @@ class allocation_table {
     for (const block_range& r : changed_) {
       for (std::uint32_t b = r.begin_value(); b < r.end_value(); ++b) {
         const liveness now = live_.of(block_id{b});
-        if (!changes.empty() && changes.back().range.end_value() == b && changes.back().now == now && changes.back().last == last) {
+        if (!changes.empty() && changes.back().range.end_value() == b && changes.back().now == now &&
+            changes.back().last == last) {
           ++changes.back().range.count;
         } else {
           changes.push_back({{block_id{b}, 1}, now, last});
@@ -240,8 +250,12 @@ class allocation_table {
     --it;
     return offset - it->first < it->second.size.count ? it : map.end();
   }
-  [[nodiscard]] allocation_map::iterator containing(std::uint64_t offset) { return containing_in(allocations_, offset); }
-  [[nodiscard]] allocation_map::const_iterator containing(std::uint64_t offset) const { return containing_in(allocations_, offset); }
+  [[nodiscard]] allocation_map::iterator containing(std::uint64_t offset) {
+    return containing_in(allocations_, offset);
+  }
+  [[nodiscard]] allocation_map::const_iterator containing(std::uint64_t offset) const {
+    return containing_in(allocations_, offset);
+  }
 
   std::uintptr_t base_;
   range_allocator space_;

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
-
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
 
 namespace deepum {
 inline namespace v0 {

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+
 #include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <deepum/core/block.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -65,9 +65,9 @@ struct launch_record {
 /// A page fault, as the fault feed reports it and the engine attributes it.
 struct fault_record {
   block_id block{};
-  access mode = access::read;   ///< read or update
-  launch_id launch{};           ///< the launch that was executing; invalid where that is ambiguous
-  nanoseconds at{};             ///< device clock
+  access mode = access::read;  ///< read or update
+  launch_id launch{};          ///< the launch that was executing; invalid where that is ambiguous
+  nanoseconds at{};            ///< device clock
 };
 
 }  // namespace v0

@@ -1,23 +1,24 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <vector>
 
-#include <deepum/core/block.hpp>
-#include <deepum/core/block_map.hpp>
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
-
 namespace deepum {
 inline namespace v0 {
 
-/// Which bytes of an arena are allocated, and which of them hold something of value; from it, the liveness of each block.
+/// Which bytes of an arena are allocated, and which of them hold something of value; from it, the liveness of each
+/// block.
 ///
-/// A block is dead only as a whole: several inactive or freed ranges that together cover it count, one that covers half of
-/// it does not. Not synchronised. Cost of a change: the blocks of the range, and the inactive ranges in it.
+/// A block is dead only as a whole: several inactive or freed ranges that together cover it count, one that covers half
+/// of it does not. Not synchronised. Cost of a change: the blocks of the range, and the inactive ranges in it.
 class live_bytes {
  public:
   /// @param blocks  Number of blocks in the arena's address range.
@@ -32,7 +33,8 @@ class live_bytes {
 
   /// The bytes became an allocation. They were free. @param changed  The blocks that became live are appended.
   void allocate(bytes offset, bytes size, std::vector<block_range>& changed) {
-    for_each_part(offset.count, offset.count + size.count, [&](block_id b, std::uint32_t n) { allocated_[b.value] += n; });
+    for_each_part(offset.count, offset.count + size.count,
+                  [&](block_id b, std::uint32_t n) { allocated_[b.value] += n; });
     mark_active(offset, size, changed);
   }
   /// The bytes of an allocation became free. @param changed  The blocks that became unallocated are appended.
@@ -119,9 +121,9 @@ class live_bytes {
     });
   }
 
-  std::vector<std::uint32_t> allocated_;                    // bytes of each block that are allocated
-  std::vector<std::uint32_t> live_;                         // bytes of each block that are allocated and active
-  std::map<std::uint64_t, std::uint64_t> intervals_{};      // live bytes: begin -> end, merged
+  std::vector<std::uint32_t> allocated_;                // bytes of each block that are allocated
+  std::vector<std::uint32_t> live_;                     // bytes of each block that are allocated and active
+  std::map<std::uint64_t, std::uint64_t> intervals_{};  // live bytes: begin -> end, merged
 };
 
 }  // namespace v0

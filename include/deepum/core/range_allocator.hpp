@@ -1,5 +1,9 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -8,23 +12,20 @@
 #include <set>
 #include <utility>
 
-#include <deepum/core/block.hpp>
-#include <deepum/error.hpp>
-#include <deepum/units.hpp>
-
 namespace deepum {
 inline namespace v0 {
 
 /// Hands out byte ranges of an address range, without touching memory or a device.
 ///
 /// Best fit, lowest address first among equals, so that the same calls give the same addresses. Ranges of `large` bytes
-/// and more begin at a block boundary: what overwrites them as a whole then overwrites whole blocks. Smaller ranges fill
-/// the gaps behind them, share blocks, and never straddle a block boundary. Given-back ranges merge with their neighbours.
+/// and more begin at a block boundary: what overwrites them as a whole then overwrites whole blocks. Smaller ranges
+/// fill the gaps behind them, share blocks, and never straddle a block boundary. Given-back ranges merge with their
+/// neighbours.
 ///
 /// Not synchronised. Cost: logarithmic in the number of gaps, plus the gaps that are large enough but badly aligned.
 class range_allocator {
  public:
-  static constexpr bytes granularity{256};          ///< every range begins and ends at a multiple of it
+  static constexpr bytes granularity{256};         ///< every range begins and ends at a multiple of it
   static constexpr bytes large = bytes{1U << 20};  ///< from this size on, a range begins at a block boundary
 
   /// @param capacity  Length of the address range; a multiple of `granularity`.
@@ -120,8 +121,8 @@ class range_allocator {
 
   bytes capacity_;
   bytes free_;
-  std::map<std::uint64_t, std::uint64_t> by_offset_{};               // begin -> length
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_{};      // (length, begin)
+  std::map<std::uint64_t, std::uint64_t> by_offset_{};           // begin -> length
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_{};  // (length, begin)
 };
 
 }  // namespace v0

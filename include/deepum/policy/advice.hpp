@@ -1,21 +1,22 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/plan_writing.hpp>
 
+#include <cstdint>
+#include <vector>
+
 namespace deepum {
 inline namespace v0 {
 
 /// Advice from what launches were seen to do with blocks.
 ///
-/// *Read-mostly*: since the last write, at least two launches have read the block, and the first of them has come again,
-/// so that a whole recurrence has gone by. Taken back when a launch that may write the block is issued, before it runs.
+/// *Read-mostly*: since the last write, at least two launches have read the block, and the first of them has come
+/// again, so that a whole recurrence has gone by. Taken back when a launch that may write the block is issued, before
+/// it runs.
 ///
 /// *Preferred location host, accessed by the device*: the block was never declared, only faulted on, as look-ups with
 /// indices in memory do; never written; and twice in a row at least `long_period` launches passed between two touches.
@@ -76,7 +77,7 @@ class advisor {
 
  private:
   struct use {
-    execution_id first_reader{};   // since the last write
+    execution_id first_reader{};  // since the last write
     bool second_reader = false;
     bool read_mostly = false;
     bool in_place = false;

@@ -1,16 +1,16 @@
 #pragma once
 
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <vector>
-
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/execution_id_table.hpp>
 #include <deepum/core/execution_table.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -22,7 +22,7 @@ enum class outcome : std::uint8_t { predicted, mispredicted, unpredicted };
 struct observation {
   execution_id id{};
   bool is_new = false;
-  execution_id retired{};       ///< forget this ID in all tables first; none: nothing to forget
+  execution_id retired{};  ///< forget this ID in all tables first; none: nothing to forget
   outcome was = outcome::unpredicted;
   execution_context context{};  ///< the launch and the three before it
 };
@@ -38,7 +38,8 @@ class history {
   /// @param max_ids      Execution IDs kept. 0: unbounded.
   /// @param max_records  Records kept. 0: unbounded.
   history(recognition how, execution_table::match match, std::uint32_t max_ids = 0, std::size_t max_records = 0)
-      : ids_(how, max_ids), successions_(match, max_records) {}
+      : ids_(how, max_ids),
+        successions_(match, max_records) {}
 
   /// A launch was issued: identifies it, and records that it follows the one before it on its stream.
   /// Cost: a few hash look-ups.

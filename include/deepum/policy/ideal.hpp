@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <deepum/policy/plan_writing.hpp>
 #include <deepum/policy/policy.hpp>
+
+#include <cstdint>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {

@@ -1,17 +1,17 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/footprint.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/policy/pair_tables.hpp>
+#include <deepum/policy/policy_options.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include <deepum/core/block.hpp>
-#include <deepum/core/footprint.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/policy/pair_tables.hpp>
-#include <deepum/policy/policy_options.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -136,7 +136,8 @@ class footprint_needs final : public launch_needs {
   }
 
   [[nodiscard]] bytes memory() const override {
-    bytes sum = footprints_.memory() + memory_of(lists_) + bytes{declared_.capacity() * sizeof(std::vector<block_access>)};
+    bytes sum =
+        footprints_.memory() + memory_of(lists_) + bytes{declared_.capacity() * sizeof(std::vector<block_access>)};
     for (const auto& d : declared_) {
       sum += bytes{d.capacity() * sizeof(block_access)};
     }
@@ -149,8 +150,8 @@ class footprint_needs final : public launch_needs {
   std::vector<need_list> lists_{};                     // by ID: null where it has to be made again
 };
 
-/// The published UM block correlation tables: all that a chain takes from the start block on. Learned from faults alone,
-/// so that both ways to know a launch's blocks can be compared under one planner.
+/// The published UM block correlation tables: all that a chain takes from the start block on. Learned from faults
+/// alone, so that both ways to know a launch's blocks can be compared under one planner.
 class pair_needs final : public launch_needs {
  public:
   explicit pair_needs(block_table_shape shape) : tables_(shape) {}

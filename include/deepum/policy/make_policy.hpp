@@ -1,10 +1,5 @@
 #pragma once
 
-#include <array>
-#include <memory>
-#include <string>
-#include <string_view>
-
 #include <deepum/error.hpp>
 #include <deepum/policy/auto.hpp>
 #include <deepum/policy/deepum.hpp>
@@ -13,11 +8,18 @@
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/policy/um.hpp>
 
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
 namespace deepum {
 inline namespace v0 {
 
 /// The policies that `make_policy` knows. `off` is another name for `um`.
-[[nodiscard]] inline constexpr std::array<std::string_view, 4> policy_names() { return {"ideal", "um", "deepum", "auto"}; }
+[[nodiscard]] inline constexpr std::array<std::string_view, 4> policy_names() {
+  return {"ideal", "um", "deepum", "auto"};
+}
 
 /// A policy by its name, as `DEEPUM_POLICY` and `--policy` give it.
 /// @errors  `status::invalid_argument` for a name that is none of `policy_names()` and not `off`.

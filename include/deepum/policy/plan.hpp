@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/location.hpp>
+
+#include <cstdint>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -23,17 +23,17 @@ inline constexpr unsigned action_count = 6;
 
 /// Why a command was planned. Statistics are kept by reason.
 enum class reason : std::uint8_t {
-  predicted,   ///< a predicted launch needs it
-  issued,      ///< a launch that is issued, but not finished, needs it
-  requested,   ///< the program asked for it
-  make_room,   ///< something that is needed sooner takes its place
-  over_budget, ///< the arena holds more than its budget
-  dead,        ///< freed, marked inactive, or about to be overwritten as a whole
-  write_back,  ///< the outward link was idle
-  keep,        ///< resident already; made the most recently migrated so that the driver keeps it
-  learned,     ///< the tables show how it is used (advice)
-  fault,       ///< the driver itself, on a page fault
-  host,        ///< the host touched it
+  predicted,    ///< a predicted launch needs it
+  issued,       ///< a launch that is issued, but not finished, needs it
+  requested,    ///< the program asked for it
+  make_room,    ///< something that is needed sooner takes its place
+  over_budget,  ///< the arena holds more than its budget
+  dead,         ///< freed, marked inactive, or about to be overwritten as a whole
+  write_back,   ///< the outward link was idle
+  keep,         ///< resident already; made the most recently migrated so that the driver keeps it
+  learned,      ///< the tables show how it is used (advice)
+  fault,        ///< the driver itself, on a page fault
+  host,         ///< the host touched it
 };
 inline constexpr unsigned reason_count = 11;
 
@@ -52,10 +52,10 @@ enum class advice : std::uint8_t {
 struct command {
   action what = action::prefetch;
   reason why = reason::predicted;
-  advice hint = advice::none;          ///< for `action::advise`
-  location to = location::device();    ///< prefetch and evict: where to; advise: which place is meant
+  advice hint = advice::none;        ///< for `action::advise`
+  location to = location::device();  ///< prefetch and evict: where to; advise: which place is meant
   block_range range{};
-  execution_id serves{};               ///< prefetch: the launch that will need it (DeepUM, section 4.3)
+  execution_id serves{};  ///< prefetch: the launch that will need it (DeepUM, section 4.3)
 
   friend constexpr bool operator==(const command&, const command&) = default;
 };
@@ -78,8 +78,8 @@ struct plan {
 }
 /// The word for messages, JSON and traces.
 [[nodiscard]] constexpr const char* to_string(reason r) {
-  constexpr const char* words[reason_count] = {"predicted", "issued", "requested",  "make_room", "over_budget", "dead",
-                                               "write_back", "keep",  "learned", "fault",     "host"};
+  constexpr const char* words[reason_count] = {"predicted",  "issued", "requested", "make_room", "over_budget", "dead",
+                                               "write_back", "keep",   "learned",   "fault",     "host"};
   return words[static_cast<unsigned>(r)];
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cstdint>
-
 #include <deepum/policy/plan_writing.hpp>
 #include <deepum/policy/policy.hpp>
+
+#include <cstdint>
 
 namespace deepum {
 inline namespace v0 {

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/policy/launch_needs.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -7,21 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include <deepum/core/block.hpp>
-#include <deepum/core/execution_id.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/policy/launch_needs.hpp>
-
 namespace deepum {
 inline namespace v0 {
 
 /// A launch that has not finished, or has not even been issued.
 struct upcoming_launch {
   execution_id id{};
-  launch_id launch{};                        ///< none: it is only predicted
-  need_list needs{};                         ///< never null
-  std::vector<block_range> overwritten{};    ///< a fact: blocks that this very launch declared to overwrite as a whole
-  bool complete = true;                      ///< it declared all that it may touch
+  launch_id launch{};                      ///< none: it is only predicted
+  need_list needs{};                       ///< never null
+  std::vector<block_range> overwritten{};  ///< a fact: blocks that this very launch declared to overwrite as a whole
+  bool complete = true;                    ///< it declared all that it may touch
 
   [[nodiscard]] bool issued() const { return launch.valid(); }
 };
@@ -30,9 +30,9 @@ struct upcoming_launch {
 /// each block which of them will use it next.
 ///
 /// A launch is named by its distance: 0 is the executing one, or the next one where none is executing. Everything is
-/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes. The blocks that
-/// a launch is the next to use are tallied, those on the device and those elsewhere, so that a planner finds the first
-/// launch that misses something, and the last one that something is kept for, without looking at blocks.
+/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes. The blocks
+/// that a launch is the next to use are tallied, those on the device and those elsewhere, so that a planner finds the
+/// first launch that misses something, and the last one that something is kept for, without looking at blocks.
 ///
 /// Not synchronised.
 class upcoming_launches {
@@ -219,7 +219,7 @@ class upcoming_launches {
 
   need_list nothing_ = std::make_shared<const std::vector<block_range>>();
   std::deque<upcoming_launch> launches_{};
-  std::deque<tally> tallies_{};   // of those
+  std::deque<tally> tallies_{};  // of those
   std::size_t kept_ = 0;
   std::size_t issued_ = 0;
   position head_ = 0;             // of launches_[0]
