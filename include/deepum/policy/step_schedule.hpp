@@ -62,6 +62,7 @@ class reach_finder {
  private:
   static std::vector<std::int64_t> free_at(const step_plan& plan, std::uint32_t budget) {
     std::vector<std::int64_t> free;
+    free.reserve(plan.occupied.size());
     for (const std::uint32_t occupied : plan.occupied) {
       free.push_back(static_cast<std::int64_t>(budget) - occupied);
     }
