@@ -163,6 +163,64 @@ TEST_CASE("contents are where the last copy, write or discard left them") {
   CHECK_FALSE(map.present(b));
 }
 
+TEST_CASE("a block that a fault brought in is partial until all of it arrives, or it leaves") {
+  block_map map{2, location::device(), 2};
+  const block_id b{0};
+  CHECK_FALSE(map.ready(b));
+  map.arrive(b, false, false);
+  CHECK(map.resident(b));
+  CHECK(map[b].partial);
+  CHECK_FALSE(map.ready(b));
+  SUBCASE("more of its pages do not make it whole") {
+    map.arrive(b, false, false);
+    CHECK(map[b].partial);
+  }
+  SUBCASE("the rest does") {
+    map.arrive(b, false);
+    CHECK_FALSE(map[b].partial);
+    CHECK(map.ready(b));
+    map.arrive(b, false, false);
+    CHECK(map.ready(b));  // what was there as a whole stays so
+  }
+  SUBCASE("a write does not") {
+    map.write(b);
+    CHECK(map[b].partial);
+  }
+  SUBCASE("it leaves, and comes back as a whole") {
+    SUBCASE("with its contents") { map.depart(b); }
+    SUBCASE("without them") { map.discard(b); }
+    SUBCASE("dropped") { map.drop(b); }
+    CHECK_FALSE(map[b].partial);
+    map.start_arriving(b);
+    map.arrive(b, false);
+    CHECK(map.ready(b));
+  }
+  SUBCASE("it leaves, and comes back in part, while a prefetch of it is under way") {
+    map.depart(b);
+    map.start_arriving(b);
+    map.arrive(b, false, false);
+    CHECK(map[b].partial);
+    CHECK(map.occupied() == 1);
+  }
+}
+
+TEST_CASE("a block is ready for a launch when it is on the device and stays there") {
+  block_map map{2, location::device(), 2};
+  const block_id b{0};
+  map.start_arriving(b);
+  CHECK_FALSE(map.ready(b));
+  map.arrive(b, false);
+  CHECK(map.ready(b));
+  map.start_cleaning(b);
+  CHECK(map.ready(b));
+  map.stop_moving(b);
+  map.start_leaving(b);
+  CHECK(map.resident(b));
+  CHECK_FALSE(map.ready(b));
+  map.stop_moving(b);
+  CHECK(map.ready(b));
+}
+
 TEST_CASE("a block counts the launches in flight that may touch it") {
   block_map map{2, location::device(), 2};
   map.add_user(block_id{1});
@@ -180,6 +238,7 @@ TEST_CASE("random migrations leave the room taken and the order of migration as 
     block_map map{size, location::device(static_cast<unsigned>(random() % 3)), size / 2};
     order resident;
     std::vector<bool> arriving(size, false);
+    std::vector<bool> partial(size, false);
 
     for (int step = 0; step < 400; ++step) {
       const auto b = static_cast<std::uint32_t>(random() % size);
@@ -200,14 +259,17 @@ TEST_CASE("random migrations leave the room taken and the order of migration as 
           }
           break;
         case 2:
-        case 3:
-          map.arrive(block, random() % 2 != 0);
+        case 3: {
+          const bool whole = random() % 2 != 0;
+          map.arrive(block, random() % 2 != 0, whole);
           arriving[b] = false;
+          partial[b] = !whole && (partial[b] || !is_resident);
           if (is_resident) {
             resident.erase(place);
           }
           resident.push_back(b);
           break;
+        }
         case 4:
           if (is_resident) {
             map.touch_migrated(block);
@@ -238,7 +300,7 @@ TEST_CASE("random migrations leave the room taken and the order of migration as 
           } else {
             map.discard(block);
           }
-          arriving[b] = false;
+          arriving[b] = partial[b] = false;
           if (is_resident) {
             resident.erase(place);
           }
@@ -251,6 +313,8 @@ TEST_CASE("random migrations leave the room taken and the order of migration as 
         const bool in_list = std::find(resident.begin(), resident.end(), i) != resident.end();
         REQUIRE(map.resident(block_id{i}) == in_list);
         REQUIRE(map.present(block_id{i}) == (in_list || arriving[i]));
+        REQUIRE(map[block_id{i}].partial == partial[i]);
+        REQUIRE(map.ready(block_id{i}) == (in_list && !partial[i] && map[block_id{i}].moving != motion::leaving));
         REQUIRE((!map[block_id{i}].dirty || map[block_id{i}].copies.only_at(map.device())));
         present += map.present(block_id{i}) ? 1 : 0;
       }

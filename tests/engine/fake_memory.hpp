@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ class fake_memory {
   [[nodiscard]] deepum::bytes capacity() const { return capacity_; }
   [[nodiscard]] deepum::location place() const { return deepum::location::device(); }
   [[nodiscard]] deepum::bytes free_memory() const { return free; }
+  [[nodiscard]] deepum::nanoseconds now() const { return time; }
   bool prefetch(deepum::block_range r, std::uint64_t ticket) { return command("prefetch", r, ticket); }
   bool evict(deepum::block_range r, std::uint64_t ticket) { return command("evict", r, ticket); }
   bool discard(deepum::block_range r, std::uint64_t ticket) { return command("discard", r, ticket); }
@@ -88,6 +90,7 @@ class fake_memory {
   std::optional<std::uint64_t> fail_call;  ///< this call fails, counted from 0
   bool fail_all = false;
   std::atomic<int> notifications{0};
+  deepum::nanoseconds time{};
 
  private:
   bool command(const char* what, deepum::block_range r, std::uint64_t ticket) {
@@ -113,6 +116,8 @@ class scripted_policy final : public deepum::policy {
     std::deque<deepum::plan> plans{};
     std::vector<std::string> told{};
     std::vector<deepum::fault_record> faults{};
+    bool holds_launches = false;
+    std::set<deepum::launch_id> unready{};   ///< launches that are not ready
     const deepum::block_map* map = nullptr;  ///< as it was seen last
   };
 
@@ -138,7 +143,9 @@ class scripted_policy final : public deepum::policy {
   }
   void on_live(deepum::block_range r, const deepum::block_map&) override { told("live " + text(r)); }
   void on_dead(deepum::block_range r, const deepum::block_map&) override { told("dead " + text(r)); }
-  void on_host_access(deepum::block_range r, deepum::access, const deepum::block_map&) override { told("host " + text(r)); }
+  void on_host_access(deepum::block_range r, deepum::access, const deepum::block_map&) override {
+    told("host " + text(r));
+  }
   void plan_next(const deepum::block_map& m, deepum::plan& out) override {
     script_.map = &m;
     told("asked");
@@ -147,6 +154,10 @@ class scripted_policy final : public deepum::policy {
       script_.plans.pop_front();
     }
   }
+  [[nodiscard]] bool holds_launches() const override { return script_.holds_launches; }
+  [[nodiscard]] bool ready(deepum::launch_id id, deepum::stream_id, const deepum::block_map&) const override {
+    return !script_.unready.contains(id);
+  }
   [[nodiscard]] deepum::policy_statistics statistics() const override {
     deepum::policy_statistics s;
     s.table_bytes = 4711;
@@ -154,7 +165,9 @@ class scripted_policy final : public deepum::policy {
   }
 
  private:
-  static std::string text(deepum::block_range r) { return std::to_string(r.first.value) + "+" + std::to_string(r.count); }
+  static std::string text(deepum::block_range r) {
+    return std::to_string(r.first.value) + "+" + std::to_string(r.count);
+  }
   void told(std::string line) { script_.told.push_back(std::move(line)); }
   script& script_;
 };

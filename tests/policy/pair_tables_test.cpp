@@ -1,8 +1,9 @@
 #include "driver.hpp"
-
 #include <deepum/policy/pair_tables.hpp>
 
 #include <doctest/doctest.h>
+
+#include <algorithm>
 
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
@@ -95,17 +96,42 @@ TEST_CASE("a run with few faults adds what the chain did not reach behind its en
   CHECK(t.chain() == numbers{1, 2, 3, 4, 8, 9, 7});
 }
 
-TEST_CASE("a run with as many faults as ever sets start and end anew") {
+TEST_CASE("a run with as many faults as ever, the start block among them, sets start and end anew") {
   trainer t;
   t.run({1, 2, 3});
-  t.run({5, 6, 7});
-  CHECK(t.chain() == numbers{5, 6, 7});
-  t.run({9, 5, 6, 9});
+  t.run({3, 2, 1});
+  CHECK(t.chain() == numbers{3, 2, 1});
+  t.run({9, 3, 2, 9});
   CHECK(t.chain().front() == 9);
-  t.run({5, 6, 7});
-  CHECK(t.chain() == numbers{5, 6, 7});
+  CHECK(t.tables.find(t.id)->end() == block_id{2});
+  t.run({5, 9, 3});
+  CHECK(t.chain().front() == 5);
   t.run({});
-  CHECK(t.chain() == numbers{5, 6, 7});
+  CHECK(t.chain().front() == 5);
+}
+
+TEST_CASE("a run without the start block only adds, however many faults it has") {
+  trainer t;
+  t.run({1, 2, 3});
+  t.run({5, 6, 7, 2});
+  CHECK(t.tables.find(t.id)->start() == block_id{1});
+  CHECK(t.chain() == numbers{1, 2, 3, 5, 6, 7});
+}
+
+TEST_CASE("two blocks of a launch do not take turns: the chain comes to hold both") {
+  trainer t;
+  t.run({1});
+  for (int i = 0; i < 4; ++i) {  // a chain that begins at one of them serves that one, and the other one faults
+    const numbers served = t.chain();
+    numbers faults;
+    for (const std::uint32_t b : {1U, 2U}) {
+      if (std::find(served.begin(), served.end(), b) == served.end()) {
+        faults.push_back(b);
+      }
+    }
+    t.run(faults);
+  }
+  CHECK(t.chain() == numbers{1, 2});
 }
 
 TEST_CASE("runs of several launches at once are kept apart") {

@@ -1,15 +1,15 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/policy/plan.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
-
-#include <deepum/core/block.hpp>
-#include <deepum/core/launch.hpp>
-#include <deepum/core/location.hpp>
-#include <deepum/policy/plan.hpp>
 
 namespace deepum {
 inline namespace v0 {
@@ -17,23 +17,23 @@ inline namespace v0 {
 /// Something that happened on the device, as the engine learns it.
 struct device_event {
   enum class kind : std::uint8_t {
-    launch_finished,    ///< `launch`
-    fault,              ///< `range.first` faulted with `mode`, at `at`. No launch: hardware does not tell which.
-    arrived,            ///< `range` is on the device; by command (`ticket`) or by the driver on a fault (ticket 0)
-    departed,           ///< `range` left the device; by command (`ticket`) or by the driver (ticket 0)
-    completed,          ///< the command `ticket` is done as a whole
-    failed,             ///< the command `ticket` failed; blocks without an arrived/departed event stayed where they were
+    launch_finished,  ///< `launch`
+    fault,            ///< `range.first` faulted with `mode`, at `at`. No launch: hardware does not tell which.
+    arrived,          ///< `range` is on the device; by command (`ticket`) or by the driver on a fault (ticket 0)
+    departed,         ///< `range` left the device; by command (`ticket`) or by the driver (ticket 0)
+    completed,        ///< the command `ticket` is done as a whole
+    failed,           ///< the command `ticket` failed; blocks without an arrived/departed event stayed where they were
   };
   kind what = kind::completed;
   access mode = access::read;
-  reason why = reason::fault;          ///< arrived/departed without a ticket: fault, make_room (driver's eviction), host
-  bool host_copy_stays = false;        ///< arrived: the host's copy stays current
+  reason why = reason::fault;    ///< arrived/departed without a ticket: fault, make_room (driver's eviction), host
+  bool host_copy_stays = false;  ///< arrived: the host's copy stays current
   launch_id launch{};
   block_range range{};
-  nanoseconds at{};                    ///< device clock
-  nanoseconds began{};                 ///< launch_finished: when it began to execute (0 where unknown)
-  nanoseconds stalled{};               ///< launch_finished: how long it waited for blocks (0 where unknown)
-  std::uint64_t ticket = 0;            ///< as given with the command
+  nanoseconds at{};          ///< device clock
+  nanoseconds began{};       ///< launch_finished: when it began to execute (0 where unknown)
+  nanoseconds stalled{};     ///< launch_finished: how long it waited for blocks (0 where unknown)
+  std::uint64_t ticket = 0;  ///< as given with the command
 };
 
 /// Memory that an engine can manage: what `cuda/` and `sim/` both provide.
@@ -44,16 +44,17 @@ struct device_event {
 template <class M>
 concept memory_kind = requires(M m, const M& c, block_range r, location l, std::uint64_t ticket, advice hint,
                                std::vector<device_event>& events) {
-  { c.base() } -> std::same_as<std::byte*>;           // first byte, aligned to block_size
-  { c.capacity() } -> std::same_as<bytes>;            // length of the address range, whole blocks
-  { c.place() } -> std::same_as<location>;            // the device
-  { c.free_memory() } -> std::same_as<bytes>;         // device memory that is free now (of all processes)
-  { m.prefetch(r, ticket) } -> std::same_as<bool>;    // to the device
-  { m.evict(r, ticket) } -> std::same_as<bool>;       // to the host
-  { m.discard(r, ticket) } -> std::same_as<bool>;     // contents are dead; room is given up
+  { c.base() } -> std::same_as<std::byte*>;         // first byte, aligned to block_size
+  { c.capacity() } -> std::same_as<bytes>;          // length of the address range, whole blocks
+  { c.place() } -> std::same_as<location>;          // the device
+  { c.free_memory() } -> std::same_as<bytes>;       // device memory that is free now (of all processes)
+  { m.prefetch(r, ticket) } -> std::same_as<bool>;  // to the device
+  { m.evict(r, ticket) } -> std::same_as<bool>;     // to the host
+  { m.discard(r, ticket) } -> std::same_as<bool>;   // contents are dead; room is given up
   { m.advise(r, hint, l) } -> std::same_as<bool>;
-  { m.poll(events) } -> std::same_as<void>;           // appends what happened since, in order of time
-  { m.notify() } -> std::same_as<void>;               // there is work for the pump: have it run soon. From any thread
+  { c.now() } -> std::same_as<nanoseconds>;  // the time, on the clock of `device_event::at`
+  { m.poll(events) } -> std::same_as<void>;  // appends what happened since, in order of time
+  { m.notify() } -> std::same_as<void>;      // there is work for the pump: have it run soon. From any thread
 };
 
 }  // namespace v0

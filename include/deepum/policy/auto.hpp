@@ -1,14 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <utility>
-#include <vector>
-
 #include <deepum/core/execution_table.hpp>
 #include <deepum/policy/advice.hpp>
 #include <deepum/policy/history.hpp>
@@ -18,29 +9,40 @@
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/policy/upcoming_launches.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
 namespace deepum {
 inline namespace v0 {
 
 /// The library's default: fetches in the order of first need, and makes room by what is needed last.
 ///
-/// What a stream will execute is the launches that are issued, which is known, and after them the predicted ones. Blocks
-/// that are missing are fetched in that order. Room comes from dead contents first, then from the block whose next use is
-/// farthest away (Belady's rule): a block without a known next use counts as the farthest, a clean one goes before a dirty
-/// one, then the least recently migrated one. A block is never given up for one that is needed no sooner; when there is
-/// no other, prefetching waits. So the lookahead reaches as far as the budget can hold, or N launches where N is given.
+/// What a stream will execute is the launches that are issued, which is known, and after them the predicted ones.
+/// Blocks that are missing are fetched in that order. Room comes from dead contents first, then from the block whose
+/// next use is farthest away (Belady's rule): a block without a known next use counts as the farthest, a clean one goes
+/// before a dirty one, then the least recently migrated one. A block is never given up for one that is needed no
+/// sooner; when there is no other, prefetching waits. So the lookahead reaches as far as the budget can hold, or N
+/// launches where N is given.
 ///
-/// Predictions choose what moves and when, and nothing else: contents are discarded only where they are dead, and dropped
-/// only where the host's copy is current. `policy_options::discard_overwritten` adds contents that an issued launch has
-/// declared to overwrite, as their next user. The policy knows that no earlier launch in flight may use them, but not when
-/// the launch begins: an engine that allows it must order the discard before the launch.
+/// Predictions choose what moves and when, and nothing else: contents are discarded only where they are dead, and
+/// dropped only where the host's copy is current. `policy_options::discard_overwritten` adds contents that an issued
+/// launch has declared to overwrite, as their next user. The policy knows that no earlier launch in flight may use
+/// them, but not when the launch begins: an engine that allows it must order the discard before the launch.
 ///
 /// Several streams share the room. A stream that has nothing in flight falls back by one launch with each launch of the
 /// others, so that one that is never used again does not hold its blocks for ever. Where half of a stream's predictions
-/// have been wrong lately, nothing is fetched for launches that are only predicted until they have been right for a while.
+/// have been wrong lately, nothing is fetched for launches that are only predicted until they have been right for a
+/// while.
 ///
-/// Cost: a launch that comes as predicted adds one prediction, linear in its blocks. A plan walks the launches from both
-/// ends of the horizon, and looks at the blocks only of those that miss something or that something is kept for. It walks
-/// through all that is resident only while some of that has no known use.
+/// Cost: a launch that comes as predicted adds one prediction, linear in its blocks. A plan walks the launches from
+/// both ends of the horizon, and looks at the blocks only of those that miss something or that something is kept for.
+/// It walks through all that is resident only while some of that has no known use.
 class auto_policy final : public policy {
  public:
   explicit auto_policy(const policy_options& options = {})
@@ -102,7 +104,8 @@ class auto_policy final : public policy {
     gate_.stir();
     execution_id culprit{};
     for (per_stream& s : streams_) {
-      const std::size_t candidates = fault.launch.valid() ? s.ahead.issued() : std::min<std::size_t>(1, s.ahead.issued());
+      const std::size_t candidates =
+          fault.launch.valid() ? s.ahead.issued() : std::min<std::size_t>(1, s.ahead.issued());
       for (std::size_t i = 0; i != candidates; ++i) {
         const upcoming_launch& l = s.ahead[i];
         if (fault.launch.valid() && l.launch != fault.launch) {
@@ -125,10 +128,10 @@ class auto_policy final : public policy {
     for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
       set_resident(block_id{b}, map.resident(block_id{b}));
     }
-    if (to == map.device()) {
-      partial_.note(range, map);
-    } else {
+    if (to != map.device()) {
       look_again(range);
+    } else if (options_.prefetch) {
+      partial_.note(range, map);
     }
   }
   void on_live(block_range range, const block_map&) override {
@@ -559,8 +562,8 @@ class auto_policy final : public policy {
       for (std::size_t at = s.ahead.issued(); at-- > 1;) {
         for (const block_range r : s.ahead[at].overwritten) {
           for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-            if (map.resident(block_id{b}) && map[block_id{b}].moving == motion::none &&
-                planned_[b] != plan_number_ && overwritten_next(map, block_id{b})) {
+            if (map.resident(block_id{b}) && map[block_id{b}].moving == motion::none && planned_[b] != plan_number_ &&
+                overwritten_next(map, block_id{b})) {
               planned_[b] = plan_number_;
               victims_.push_back(
                   {.block = block_id{b}, .kind = victim_kind::overwritten, .distance = next_use(block_id{b})});
@@ -620,10 +623,9 @@ class auto_policy final : public policy {
   // Those from `from` on are needed equally late: a clean one leaves first, then the least recently migrated one.
   void sort_equals(std::size_t from, std::size_t count) {
     const auto place = [&](std::size_t i) { return victims_.begin() + static_cast<std::ptrdiff_t>(i); };
-    std::partial_sort(place(from), place(std::clamp(count, from, victims_.size())), victims_.end(),
-                      [](const victim& x, const victim& y) {
-                        return x.clean != y.clean ? x.clean : x.migrated_at < y.migrated_at;
-                      });
+    std::partial_sort(
+        place(from), place(std::clamp(count, from, victims_.size())), victims_.end(),
+        [](const victim& x, const victim& y) { return x.clean != y.clean ? x.clean : x.migrated_at < y.migrated_at; });
   }
 
   void write_evictions(const block_map& map, plan& out) {
@@ -677,14 +679,14 @@ class auto_policy final : public policy {
   std::unique_ptr<launch_needs> needs_;
   advisor advisor_{};
   std::vector<per_stream> streams_{};
-  std::vector<execution_id> outdated_{};      // their needs are known better than `ahead` says
-  std::vector<block_range> held_by_host_{};   // since the last launch
+  std::vector<execution_id> outdated_{};     // their needs are known better than `ahead` says
+  std::vector<block_range> held_by_host_{};  // since the last launch
   std::size_t in_flight_incomplete_ = 0;
   std::uint64_t launches_ = 0;
 
-  std::vector<bool> resident_{};              // by block
+  std::vector<bool> resident_{};  // by block
   std::size_t resident_count_ = 0;
-  std::vector<block_range> dead_{};           // said to be dead, perhaps on the device
+  std::vector<block_range> dead_{};  // said to be dead, perhaps on the device
   detail::partial_blocks partial_{};
   detail::plan_gate gate_{};
 

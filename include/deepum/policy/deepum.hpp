@@ -65,7 +65,7 @@ class deepum_policy final : public policy {
 
   void on_migrated(block_range range, location to, const block_map& map) override {
     gate_.stir();
-    if (to == map.device()) {
+    if (to == map.device() && options_.prefetch) {
       partial_.note(range, map);
     }
   }
@@ -251,12 +251,15 @@ class deepum_policy final : public policy {
     }
     return !b;
   }
+  [[nodiscard]] bool over(const block_map& map, const chained_block& c) const {
+    return detail::is_dead(map[c.block]) || c.ordinal < streams_[chain_.stream].finished;
+  }
   [[nodiscard]] bool served(const block_map& map, const chained_block& c) const {
-    return map.present(c.block) || detail::is_dead(map[c.block]) || c.ordinal < streams_[chain_.stream].finished;
+    return map.present(c.block) || over(map, c);
   }
   // The first blocks of the chain that have to be brought in.
   std::size_t collect_missing(const block_map& map) {
-    while (!queue_.empty() && served(map, queue_.front())) {
+    while (!queue_.empty() && (map.ready(queue_.front().block) || over(map, queue_.front()))) {
       queue_.pop_front();
     }
     missing_.clear();
@@ -330,7 +333,7 @@ class deepum_policy final : public policy {
   chain chain_{};
   block_walk walk_{};                     // of the chain, in its launch
   mutable block_walk survey_{};           // of `all_ready`; kept for its memory
-  std::deque<chained_block> queue_{};     // visited, not known to be served
+  std::deque<chained_block> queue_{};     // visited, not known to have arrived
   std::vector<chained_block> missing_{};  // of those, what this plan may ask for
   std::vector<expectation> expected_{};   // by block
   detail::partial_blocks partial_{};
