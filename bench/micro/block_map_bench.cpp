@@ -96,8 +96,8 @@ BENCHMARK(touch_migrated)->Unit(benchmark::kMicrosecond);
 void add_and_remove_user(benchmark::State& state) {
   block_map map = resident_map();
   time_on_all(state, map, [&](block_id b) {
-    map.add_user(b);
-    map.remove_user(b);
+    map.add_user(b, deepum::access::update);
+    map.remove_user(b, deepum::access::update);
   });
 }
 BENCHMARK(add_and_remove_user)->Unit(benchmark::kMicrosecond);

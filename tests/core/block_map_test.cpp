@@ -221,13 +221,27 @@ TEST_CASE("a block is ready for a launch when it is on the device and stays ther
   CHECK(map.ready(b));
 }
 
-TEST_CASE("a block counts the launches in flight that may touch it") {
+TEST_CASE("a block counts the launches in flight that declare it, and those that declare to write it") {
   block_map map{2, location::device(), 2};
-  map.add_user(block_id{1});
-  map.add_user(block_id{1});
-  map.remove_user(block_id{1});
+  map.add_user(block_id{1}, deepum::access::read);
+  map.add_user(block_id{1}, deepum::access::update);
+  map.add_user(block_id{1}, deepum::access::overwrite);
+  CHECK(map[block_id{1}].users == 3);
+  CHECK(map[block_id{1}].writers == 2);
+  map.remove_user(block_id{1}, deepum::access::update);
+  CHECK(map[block_id{1}].users == 2);
+  CHECK(map[block_id{1}].writers == 1);
+  map.remove_user(block_id{1}, deepum::access::read);
   CHECK(map[block_id{1}].users == 1);
+  CHECK(map[block_id{1}].writers == 1);
   CHECK(map[block_id{0}].users == 0);
+}
+
+TEST_CASE("a block map knows whether the host's copies stay") {
+  block_map map{2, location::device(), 2};
+  CHECK_FALSE(map.backed());
+  map.set_backed(true);
+  CHECK(map.backed());
 }
 
 TEST_CASE("random migrations leave the room taken and the order of migration as a plain list has them") {

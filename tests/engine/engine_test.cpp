@@ -108,7 +108,7 @@ TEST_CASE("launches are numbered in order, and the policy hears of everything in
   CHECK(one.value + 1 == two.value);
   CHECK(b.made->last_launch() == two);
   CHECK(b.script.told ==
-        std::vector<std::string>{"stream 1 7", "launch 1", "host 5+1", "launch 2", "dead 9+2", "asked"});
+        std::vector<std::string>{"stream 1 7", "launch 1", "host 5+1", "launch 2", "dead 9+2 after 2", "asked"});
 }
 
 TEST_CASE("the first message after a pump notifies the memory, the next ones do not") {

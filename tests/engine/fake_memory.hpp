@@ -142,7 +142,9 @@ class scripted_policy final : public deepum::policy {
     told((to.is_host() ? "left " : "came ") + text(r));
   }
   void on_live(deepum::block_range r, const deepum::block_map&) override { told("live " + text(r)); }
-  void on_dead(deepum::block_range r, const deepum::block_map&) override { told("dead " + text(r)); }
+  void on_dead(deepum::block_range r, deepum::launch_id last, const deepum::block_map&) override {
+    told("dead " + text(r) + " after " + std::to_string(last.value));
+  }
   void on_host_access(deepum::block_range r, deepum::access, const deepum::block_map&) override {
     told("host " + text(r));
   }

@@ -314,7 +314,7 @@ TEST_CASE("dead contents make room first, and are neither moved nor fetched") {
   CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{8, 10, 11});
 
   SUBCASE("but not while a launch in flight may touch them") {
-    t.d.map.add_user(block_id{2});
+    t.d.map.add_user(block_id{2}, access::read);
     CHECK(t.planned(action::discard).empty());
     CHECK(t.planned(action::evict) == numbers{1, 3, 4});
   }

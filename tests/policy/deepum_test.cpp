@@ -212,7 +212,7 @@ TEST_CASE("dead contents that a launch in flight may touch are left alone") {
     t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
   }
   t.d.make_dead(blocks(8));
-  t.d.map.add_user(block_id{8});
+  t.d.map.add_user(block_id{8}, access::read);
   t.d.fault(0, t.d.issue(silent("k0", {})));
   CHECK(blocks_of_action(t.d.next_plan().commands, action::discard).empty());
 }

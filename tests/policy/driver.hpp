@@ -68,7 +68,7 @@ class driver {
       map.set_liveness(b, how);
       truth_[b.value] = poison;
     });
-    policy_.on_dead(r, map);
+    policy_.on_dead(r, launch_id{launches_}, map);
     pump();
   }
   /// The host writes: the blocks are on the host afterwards, and nowhere else.
@@ -94,7 +94,7 @@ class driver {
     r.complete = k.complete;
     r.name = k.name;
     for (const block_access& a : k.declared) {
-      for_each(a.range, [&](block_id b) { map.add_user(b); });
+      for_each(a.range, [&](block_id b) { map.add_user(b, a.mode); });
     }
     if (stream >= queues_.size()) {
       queues_.resize(std::size_t{stream} + 1);
@@ -112,7 +112,7 @@ class driver {
     }
     queues_[stream].pop_front();
     for (const block_access& a : f.what.declared) {
-      for_each(a.range, [&](block_id b) { map.remove_user(b); });
+      for_each(a.range, [&](block_id b) { map.remove_user(b, a.mode); });
     }
     policy_.on_finish(f.record.id, stream_id{stream}, map);
     pump();

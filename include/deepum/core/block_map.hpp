@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
 
@@ -27,7 +28,8 @@ struct block_state {
   bool dirty = false;    ///< the device copy may be newer than the host's
   liveness life = liveness::unallocated;
   motion moving = motion::none;
-  std::uint32_t users = 0;        ///< launches in flight that may touch the block
+  std::uint32_t users = 0;        ///< launches in flight that declare the block
+  std::uint32_t writers = 0;      ///< those of them that declare to write it
   std::uint64_t migrated_at = 0;  ///< number of its last arrival on the device; 0: never
 };
 
@@ -61,6 +63,9 @@ class block_map {
   /// Blocks on their way out, whose room will be free.
   [[nodiscard]] std::uint32_t leaving() const { return leaving_; }
 
+  /// Host copies stay current while the device has a copy: blocks can be cleaned and dropped.
+  [[nodiscard]] bool backed() const { return backed_; }
+
   /// The block has a copy on the device that launches can use (it may be on its way out).
   [[nodiscard]] bool resident(block_id b) const { return states_[b.value].copies.at(device_) || linked(b.value); }
   /// The block takes room on the device: resident or arriving.
@@ -86,11 +91,18 @@ class block_map {
   /// @name Changes. The engine alone calls these.
   /// @{
   void set_budget(std::uint32_t blocks) { budget_ = blocks; }
+  void set_backed(bool backed) { backed_ = backed; }
   void set_liveness(block_id b, liveness life) { states_[b.value].life = life; }
-  void add_user(block_id b) { ++states_[b.value].users; }
-  void remove_user(block_id b) {
-    expects(states_[b.value].users > 0, "a launch finishes with a block that it did not hold");
-    --states_[b.value].users;
+  void add_user(block_id b, access mode) {
+    ++states_[b.value].users;
+    states_[b.value].writers += mode != access::read ? 1U : 0U;
+  }
+  void remove_user(block_id b, access mode) {
+    block_state& s = states_[b.value];
+    const std::uint32_t writes = mode != access::read ? 1U : 0U;
+    expects(s.users > 0 && s.writers >= writes, "a launch finishes with a block that it did not hold");
+    --s.users;
+    s.writers -= writes;
   }
 
   /// A copy to the device, or room for new contents there, was commanded.
@@ -212,6 +224,7 @@ class block_map {
   std::uint32_t budget_;
   std::uint32_t occupied_ = 0;
   std::uint32_t leaving_ = 0;
+  bool backed_ = false;
   std::uint64_t order_ = 0;
 };
 

@@ -78,6 +78,7 @@ class engine {
         map_(static_cast<std::uint32_t>(memory.capacity() / block_size), memory.place(), 0),
         notes_(map_.size()) {
     expects(policy_ != nullptr, "an engine has a policy");
+    map_.set_backed(backed_memory_kind<Memory>);
     holds_launches_ = policy_->holds_launches();
     refresh_budget();
   }
@@ -381,7 +382,7 @@ class engine {
           set_liveness(b, m.life);
           notes_[b.value].dead_after = m.last.value;
         });
-        policy_->on_dead(m.range, map_);
+        policy_->on_dead(m.range, m.last, map_);
         break;
       case message::kind::host_access:
         if (m.mode != access::read) {
@@ -404,7 +405,7 @@ class engine {
     ++statistics_.launches;
     std::uint64_t declared = 0;
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) { map_.add_user(b); });
+      for_each(a.range, [&](block_id b) { map_.add_user(b, a.mode); });
       declared += a.range.count;
     }
     if (declared > map_.budget() && distinct_blocks(record) > map_.budget()) {
@@ -525,7 +526,7 @@ class engine {
     last_finish_ = e.at;
     for (const block_access& a : record->accesses) {
       for_each(a.range, [&](block_id b) {
-        map_.remove_user(b);
+        map_.remove_user(b, a.mode);
         if (a.mode != access::read && map_.resident(b)) {
           map_.write(b);
         }

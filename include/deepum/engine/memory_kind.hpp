@@ -57,5 +57,17 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
   { m.notify() } -> std::same_as<void>;      // there is work for the pump: have it run soon. From any thread
 };
 
+/// Memory whose contents on the host stay where they are while the device has a copy, so that what was not written need
+/// not be copied back.
+///
+/// `prefetch` reports `host_copy_stays`. `populate` copies nothing. It and `drop` end like `prefetch` and `evict`: with
+/// arrived or departed for their blocks, and completed. `clean` ends with completed or failed alone.
+template <class M>
+concept backed_memory_kind = memory_kind<M> && requires(M m, block_range r, std::uint64_t ticket) {
+  { m.populate(r, ticket) } -> std::same_as<bool>;  // room on the device for contents that are yet to be written
+  { m.clean(r, ticket) } -> std::same_as<bool>;     // copy to the host, the device keeps its copy
+  { m.drop(r, ticket) } -> std::same_as<bool>;      // give the room up without a copy
+};
+
 }  // namespace v0
 }  // namespace deepum

@@ -138,7 +138,7 @@ class auto_policy final : public policy {
     gate_.stir();
     look_again(range);
   }
-  void on_dead(block_range range, const block_map&) override {
+  void on_dead(block_range range, launch_id /*last*/, const block_map&) override {
     gate_.stir();
     dead_.push_back(range);
   }

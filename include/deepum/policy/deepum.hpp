@@ -70,7 +70,7 @@ class deepum_policy final : public policy {
     }
   }
   void on_live(block_range, const block_map&) override { gate_.stir(); }
-  void on_dead(block_range, const block_map&) override { gate_.stir(); }
+  void on_dead(block_range, launch_id /*last*/, const block_map&) override { gate_.stir(); }
   void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
 
   void on_fault(const fault_record& fault, const block_map&) override {

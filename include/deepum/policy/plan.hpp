@@ -14,7 +14,7 @@ inline namespace v0 {
 enum class action : std::uint8_t {
   prefetch,  ///< move to `to` before it is needed; new or dead contents only get room there
   evict,     ///< move to the host, the device gives the room up
-  clean,     ///< copy to the host, the device keeps its copy (mapped memory only)
+  clean,     ///< copy to the host, the device keeps its copy (backed memory only: `block_map::backed`)
   drop,      ///< give the device's room up without a copy, because the host's copy is current
   discard,   ///< give the room up and forget the contents, because a fact says that they are dead
   advise,    ///< tell the driver how the blocks will be used
@@ -29,7 +29,7 @@ enum class reason : std::uint8_t {
   make_room,    ///< something that is needed sooner takes its place
   over_budget,  ///< the arena holds more than its budget
   dead,         ///< freed, marked inactive, or about to be overwritten as a whole
-  write_back,   ///< the outward link was idle
+  write_back,   ///< the outward link was idle; what is clean can be dropped without a copy later
   keep,         ///< resident already; made the most recently migrated so that the driver keeps it
   learned,      ///< the tables show how it is used (advice)
   fault,        ///< the driver itself, on a page fault

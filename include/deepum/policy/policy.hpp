@@ -48,7 +48,8 @@ class policy {
   /// Contents became live: allocated, marked active.
   virtual void on_live(block_range, const block_map&) {}
   /// Contents became dead as a whole: freed, marked inactive.
-  virtual void on_dead(block_range, const block_map&) {}
+  /// @param last  The last launch that may still use the blocks; invalid: none.
+  virtual void on_dead(block_range, launch_id /*last*/, const block_map&) {}
   /// The host reads or writes the blocks.
   virtual void on_host_access(block_range, access, const block_map&) {}
 
