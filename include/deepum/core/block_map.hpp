@@ -23,7 +23,7 @@ enum class motion : std::uint8_t { none, arriving, leaving, cleaning };
 
 /// What is known about one block.
 struct block_state {
-  copy_set copies{};     ///< where the contents are current; empty: nowhere (new or discarded)
+  copy_set copies{};     ///< where the contents are current; empty: nowhere (new, discarded or about to be overwritten)
   bool partial = false;  ///< on the device, but a fault may have brought in only some of its pages
   bool dirty = false;    ///< the device copy may be newer than the host's
   liveness life = liveness::unallocated;
@@ -66,7 +66,7 @@ class block_map {
   /// Host copies stay current while the device has a copy: blocks can be cleaned and dropped.
   [[nodiscard]] bool backed() const { return backed_; }
 
-  /// The block has a copy on the device that launches can use (it may be on its way out).
+  /// The block has a copy on the device that launches can use, or room for one (it may be on its way out).
   [[nodiscard]] bool resident(block_id b) const { return states_[b.value].copies.at(device_) || linked(b.value); }
   /// The block takes room on the device: resident or arriving.
   [[nodiscard]] bool present(block_id b) const { return resident(b) || states_[b.value].moving == motion::arriving; }
@@ -123,16 +123,17 @@ class block_map {
   void arrive(block_id b, bool host_copy_stays, bool whole = true) {
     block_state& s = states_[b.value];
     s.partial = !whole && (s.partial || !resident(b));
-    if (s.moving == motion::arriving) {
-      set_motion(s, motion::none);
-    } else if (!linked(b.value)) {
-      ++occupied_;
-    }
+    take_room(b);
     s.copies.add(device_);
     if (!host_copy_stays) {
       s.copies.remove(location::host());
     }
     s.dirty = !host_copy_stays;
+    touch_migrated(b);
+  }
+  /// Room for new contents is on the device now. They are nowhere until a launch or the host writes them.
+  void arrive_empty(block_id b) {
+    take_room(b);
     touch_migrated(b);
   }
   /// A block that is resident already becomes the most recently migrated one ("keep this").
@@ -171,9 +172,14 @@ class block_map {
     release_room(b);
     states_[b.value].copies = {};
   }
-  /// The host wrote the block in host memory.
+  /// The contents are dead, though the block is about to get new ones. The device holds nothing of it.
+  void forget(block_id b) {
+    expects(!present(b) && states_[b.value].moving == motion::none, "contents are forgotten that are on the device");
+    states_[b.value].copies = {};
+  }
+  /// The host wrote the block in host memory. The device may have room for it, but no contents.
   void write_on_host(block_id b) {
-    expects(!linked(b.value), "the host writes a block that is on the device");
+    expects(!states_[b.value].copies.at(device_), "the host writes a block that is on the device");
     states_[b.value].copies = copy_set{location::host()};
   }
   /// @}
@@ -192,6 +198,14 @@ class block_map {
     leaving_ += to == motion::leaving ? 1U : 0U;
     leaving_ -= s.moving == motion::leaving ? 1U : 0U;
     s.moving = to;
+  }
+  void take_room(block_id b) {
+    block_state& s = states_[b.value];
+    if (s.moving == motion::arriving) {
+      set_motion(s, motion::none);
+    } else if (!linked(b.value)) {
+      ++occupied_;
+    }
   }
   void release_room(block_id b) {
     block_state& s = states_[b.value];

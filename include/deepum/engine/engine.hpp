@@ -62,6 +62,10 @@ struct engine_options {
 ///   flight that was issued before it died. A whole overwrite by a launch in flight is not enough here: nothing orders
 ///   a command on managed memory before a launch that is already in its stream (docs/adr/0003).
 ///
+/// On backed memory (`backed_memory_kind`) what a block costs depends on its contents: what has none gets room without
+/// a copy, and what the host has a current copy of gives its room up without one. A block is cleaned only while no
+/// launch in flight may write it, and is clean only if none was submitted meanwhile.
+///
 /// Hints may fail: that is counted, logged once and rolled back, and nothing throws.
 ///
 /// Threads: every public call may be made by any thread, `pump` included. Lock order: see docs/architecture.md.
@@ -78,7 +82,7 @@ class engine {
         map_(static_cast<std::uint32_t>(memory.capacity() / block_size), memory.place(), 0),
         notes_(map_.size()) {
     expects(policy_ != nullptr, "an engine has a policy");
-    map_.set_backed(backed_memory_kind<Memory>);
+    map_.set_backed(backed);
     holds_launches_ = policy_->holds_launches();
     refresh_budget();
   }
@@ -298,6 +302,7 @@ class engine {
     std::uint64_t planned_in = 0;     // the last superseding plan that prefetches it, in `plans_`
     bool late = false;                // faulted while its prefetch was under way
     bool discarding = false;          // a discard is on its way
+    bool spoiled = false;             // while it is cleaned: a launch may write it, so that it stays dirty
   };
   struct outstanding {
     std::uint64_t ticket = 0;
@@ -320,6 +325,7 @@ class engine {
     [[nodiscard]] bool idle() const { return requested.empty() && planned.empty() && issued.empty(); }
   };
 
+  static constexpr bool backed = backed_memory_kind<Memory>;
   static constexpr unsigned rounds_per_pump = 16;    // plans taken from a policy before the lock is given up
   static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
 
@@ -387,7 +393,8 @@ class engine {
       case message::kind::host_access:
         if (m.mode != access::read) {
           for_each(m.range, [&](block_id b) {
-            if (!map_.resident(b)) {  // else it is on its way to the host, and the device will report that
+            // Contents on the device are on their way to the host then, and the device will report that.
+            if (!map_[b].copies.at(map_.device())) {
               map_.write_on_host(b);
             }
           });
@@ -408,6 +415,9 @@ class engine {
       for_each(a.range, [&](block_id b) { map_.add_user(b, a.mode); });
       declared += a.range.count;
     }
+    if constexpr (backed) {
+      take_writes(record);
+    }
     if (declared > map_.budget() && distinct_blocks(record) > map_.budget()) {
       ++statistics_.oversized_launches;
       log_once(logged_oversized_, "launch '" + record.name + "' touches more than the budget of " +
@@ -415,6 +425,34 @@ class engine {
                                       " blocks; what fits is prefetched and the rest faults (logged once)");
     }
     policy_->on_launch(record, map_);
+  }
+
+  /// What a launch that was submitted says about contents that the host has.
+  ///
+  /// A copy to the host that is being made may be stale when it is done. And the contents of a block that the launch
+  /// overwrites as a whole are dead where nothing else in flight may touch it: every earlier launch has finished, host
+  /// stores that were reported are earlier, and whatever comes later sees what this launch writes. Nothing is given up
+  /// by forgetting them while the device has none of them, so no command has to be ordered before the launch.
+  void take_writes(const launch_record& record) {
+    if (!record.complete) {
+      for (const outstanding& o : outward_.issued) {
+        if (o.what.what == action::clean) {
+          for_each(o.what.range, [&](block_id b) { notes_[b.value].spoiled = true; });
+        }
+      }
+    }
+    for (const block_access& a : record.accesses) {
+      if (a.mode == access::read) {
+        continue;
+      }
+      for_each(a.range, [&](block_id b) {
+        notes_[b.value].spoiled = true;
+        if (a.mode == access::overwrite && map_[b].users == 1 && !incomplete_in_flight() && !map_.present(b) &&
+            still(b)) {
+          map_.forget(b);
+        }
+      });
+    }
   }
 
   static std::uint64_t distinct_blocks(const launch_record& record) {
@@ -570,7 +608,13 @@ class engine {
         count(statistics_.in, why, !map_[b].copies.empty());
         n.prefetched_at = o != nullptr && !n.late ? ++clock_ : 0;
       }
-      map_.arrive(b, e.host_copy_stays, o != nullptr);
+      if (!backed) {
+        map_.arrive(b, e.host_copy_stays, o != nullptr);
+      } else if (map_[b].copies.empty()) {
+        map_.arrive_empty(b);
+      } else {
+        map_.arrive(b, !map_[b].dirty);  // what is dirty was there, and stays so
+      }
     });
     policy_->on_migrated(e.range, map_.device(), map_);
   }
@@ -590,7 +634,8 @@ class engine {
       if (discarded) {
         gone(b);
       } else {
-        count(statistics_.out, o != nullptr ? o->what.why : e.why, map_[b].dirty);
+        const bool copied = backed && o != nullptr ? o->what.what == action::evict : map_[b].dirty;
+        count(statistics_.out, o != nullptr ? o->what.why : e.why, copied);
         map_.depart(b);
       }
     });
@@ -618,6 +663,13 @@ class engine {
           gone(b);
         } else if (map_[b].moving == motion::arriving) {
           map_.cancel_arriving(b);
+        } else if (map_[b].moving == motion::cleaning && done) {
+          statistics_.out.bytes[static_cast<unsigned>(c.why)] += block_size.count;
+          if (n.spoiled) {
+            map_.stop_moving(b);
+          } else {
+            map_.clean(b);
+          }
         } else {
           map_.stop_moving(b);
         }
@@ -669,7 +721,7 @@ class engine {
       discards_.planned.clear();
     }
     for (const command& c : plan_.commands) {
-      if (c.what == action::clean) {  // managed memory has no copy that the device could keep
+      if (c.what == action::clean && !backed) {  // a copy that leaves the device's one is something else there
         statistics_.dropped += c.range.count;
       } else if (c.what == action::discard) {
         enqueue_discard(c);
@@ -742,6 +794,11 @@ class engine {
       if (going(c.range.first)) {
         return;  // it can come back when it has left
       }
+      if (keep && backed) {  // no driver looks at the order
+        map_.touch_migrated(c.range.first);
+        advance(c.range, 1);
+        continue;
+      }
       const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : map_.room());
       if (most == 0) {
         if (c.why != reason::requested || !nothing_executes() || !outward_.idle() || !discards_.idle()) {
@@ -751,13 +808,13 @@ class engine {
         queue->pop_front();
         continue;
       }
+      const bool empty = map_[c.range.first].copies.empty();
       const std::uint32_t run = prefix({c.range.first, std::min(most, blocks_left(inward_))}, [&](block_id b) {
         return map_[b].life != liveness::unallocated && !going(b) && map_.present(b) == keep &&
-               (!keep || notes_[b.value].ticket == 0);
+               (!keep || notes_[b.value].ticket == 0) && (!backed || map_[b].copies.empty() == empty);
       });
       const command piece = take_piece(*queue, run);
-      if (const std::uint64_t ticket =
-              begin(inward_, piece, memory_.prefetch(piece.range, next_ticket_), "a prefetch")) {
+      if (const std::uint64_t ticket = begin(inward_, piece, bring(piece.range, empty), "a prefetch")) {
         for_each(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           notes_[b.value].late = false;
@@ -772,7 +829,14 @@ class engine {
   void issue_outward() {
     while (std::deque<command>* queue = ready(outward_)) {
       command& c = queue->front();
-      while (!c.range.empty() && c.what == action::drop && map_.resident(c.range.first) && !may_drop(c.range.first)) {
+      if (c.what == action::clean) {
+        issue_clean(*queue);
+        continue;
+      }
+      const auto refuses = [&](block_id b) {  // what is being cleaned may be dropped when it is done
+        return c.what == action::drop && map_.resident(b) && map_[b].moving != motion::cleaning && !may_drop(b);
+      };
+      while (!c.range.empty() && refuses(c.range.first)) {
         ++statistics_.refused;
         advance(c.range, 1);
       }
@@ -781,24 +845,68 @@ class engine {
         queue->pop_front();
         continue;
       }
+      const bool droppable = may_drop(c.range.first);
       const std::uint32_t run =
           prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))}, [&](block_id b) {
             return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
-                   (c.what != action::drop || may_drop(b));
+                   (c.what != action::drop || may_drop(b)) && (!backed || may_drop(b) == droppable);
           });
       if (run == 0) {
-        if (c.what == action::drop && map_.resident(c.range.first) && !may_drop(c.range.first)) {
-          continue;  // refused above
+        if (refuses(c.range.first)) {
+          continue;  // above
         }
-        return;  // the arrival will end, and so will the launch
+        return;  // the arrival or copy will end, and so will the launch
       }
-      // A managed block whose host copy is current leaves without being copied: the driver sees to that.
-      const command piece = take_piece(*queue, run);
-      if (const std::uint64_t ticket =
-              begin(outward_, piece, memory_.evict(piece.range, next_ticket_), "an eviction")) {
+      command piece = take_piece(*queue, run);
+      if (backed && droppable) {
+        piece.what = action::drop;
+      }
+      if (const std::uint64_t ticket = begin(outward_, piece, send_away(piece), "an eviction")) {
         for_each(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           map_.start_leaving(b);
+        });
+      }
+    }
+  }
+
+  /// Gives blocks room on the device, with their contents where there are any.
+  bool bring(block_range range, bool empty) {
+    if constexpr (backed) {
+      if (empty) {
+        return memory_.populate(range, next_ticket_);
+      }
+    }
+    return memory_.prefetch(range, next_ticket_);
+  }
+  /// A managed block whose host copy is current leaves without being copied: the driver sees to that.
+  bool send_away(const command& c) {
+    if constexpr (backed) {
+      if (c.what == action::drop) {
+        return memory_.drop(c.range, next_ticket_);
+      }
+    }
+    return memory_.evict(c.range, next_ticket_);
+  }
+
+  /// Takes one piece off the first command. Blocks that cannot be cleaned now, or need not be, are left out.
+  void issue_clean(std::deque<command>& queue) {
+    command& c = queue.front();
+    advance(c.range, prefix(c.range, [&](block_id b) { return !may_clean(b); }));
+    if (c.range.empty()) {
+      queue.pop_front();
+      return;
+    }
+    if constexpr (backed) {
+      const std::uint32_t run = prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))},
+                                       [&](block_id b) { return may_clean(b); });
+      const command piece = take_piece(queue, run);
+      if (const std::uint64_t ticket =
+              begin(outward_, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
+        for_each(piece.range, [&](block_id b) {
+          notes_[b.value].ticket = ticket;
+          notes_[b.value].spoiled = false;
+          map_.start_cleaning(b);
         });
       }
     }
@@ -905,10 +1013,21 @@ class engine {
   /// No command is moving the block.
   [[nodiscard]] bool still(block_id b) const { return map_[b].moving == motion::none && !notes_[b.value].discarding; }
   /// No launch in flight and no command may touch the block.
-  [[nodiscard]] bool idle(block_id b) const {
-    return map_[b].users == 0 && still(b) && !launches_.incomplete_up_to(launches_.last());
+  [[nodiscard]] bool idle(block_id b) const { return map_[b].users == 0 && still(b) && !incomplete_in_flight(); }
+  [[nodiscard]] bool incomplete_in_flight() const { return launches_.incomplete_up_to(launches_.last()); }
+  /// The device's copy holds nothing that the host has not got. A launch in flight that declares the block and has not
+  /// begun will find it missing; one that does not say what it touches may be writing it.
+  [[nodiscard]] bool may_drop(block_id b) const {
+    const block_state& s = map_[b];
+    const bool worthless = !s.dirty && (s.copies.at(location::host()) || s.copies.empty());
+    return worthless && !(backed && incomplete_in_flight());
   }
-  [[nodiscard]] bool may_drop(block_id b) const { return !map_[b].dirty && map_[b].copies.at(location::host()); }
+  /// Only a launch that is yet to be submitted may write the block, and that would be noticed.
+  [[nodiscard]] bool may_clean(block_id b) const {
+    const block_state& s = map_[b];
+    return backed && map_.resident(b) && still(b) && s.dirty && s.life == liveness::live && s.writers == 0 &&
+           !incomplete_in_flight();
+  }
   [[nodiscard]] bool discarding(block_range range) const {
     return std::any_of(discards_.issued.begin(), discards_.issued.end(),
                        [range](const outstanding& o) { return o.what.range.overlaps(range); }) ||
@@ -1005,8 +1124,8 @@ class engine {
   std::vector<held_launch> held_{};  // in the order in which they asked
   std::uint64_t live_ = 0;           // blocks with contents that matter
   nanoseconds last_finish_{};
-  bool stirred_ = false;           // something happened that the policy has not been asked about
-  bool host_copies_stay_ = false;  // blocks may be current both here and on the host
+  bool stirred_ = false;            // something happened that the policy has not been asked about
+  bool host_copies_stay_ = backed;  // blocks may be current both here and on the host
   bool logged_failure_ = false;
   bool logged_oversized_ = false;
 };

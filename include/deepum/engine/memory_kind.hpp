@@ -60,8 +60,15 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
 /// Memory whose contents on the host stay where they are while the device has a copy, so that what was not written need
 /// not be copied back.
 ///
-/// `prefetch` reports `host_copy_stays`. `populate` copies nothing. It and `drop` end like `prefetch` and `evict`: with
-/// arrived or departed for their blocks, and completed. `clean` ends with completed or failed alone.
+/// `populate` copies nothing. It and `drop` end like `prefetch` and `evict`: with arrived or departed for their blocks,
+/// and completed. `clean` ends with completed or failed alone. Blocks move as a whole, also on a fault.
+///
+/// What the engine knows of launches may be late. So a launch begins only when its blocks are there and no drop of them
+/// is under way, and none of its blocks leaves while it runs: a command that comes too late leaves the block where it
+/// is. A launch may begin to write a block that is being cleaned; the engine then does not rely on the copy.
+///
+/// What the host touches, the program has to say (docs/adr/0002). The memory then awaits the commands that move the
+/// blocks and gives up those that the host writes, as managed memory does: departed, with the reason `host`.
 template <class M>
 concept backed_memory_kind = memory_kind<M> && requires(M m, block_range r, std::uint64_t ticket) {
   { m.populate(r, ticket) } -> std::same_as<bool>;  // room on the device for contents that are yet to be written

@@ -12,8 +12,9 @@ inline namespace v0 {
 
 /// Blocks that went one way, by reason.
 struct traffic {
-  std::array<std::uint64_t, reason_count> blocks{};  ///< blocks that got or gave up room, by `reason`
-  std::array<std::uint64_t, reason_count> bytes{};  ///< those whose contents had to be copied, in bytes of whole blocks
+  std::array<std::uint64_t, reason_count> blocks{};  ///< blocks that got or gave up room, by `reason`; not cleaned ones
+  std::array<std::uint64_t, reason_count> bytes{};   ///< bytes of the whole blocks whose contents were copied, be it
+                                                    ///< that they got or gave up room, or were cleaned (also in vain)
 
   [[nodiscard]] std::uint64_t blocks_for(reason why) const { return blocks[static_cast<unsigned>(why)]; }
   [[nodiscard]] std::uint64_t bytes_for(reason why) const { return bytes[static_cast<unsigned>(why)]; }
@@ -55,7 +56,8 @@ struct statistics {
   std::uint64_t prefetches_cancelled = 0;  ///< planned, and forgotten before they were issued
   nanoseconds stalled{};                   ///< time that launches waited for blocks, held back or while they ran
   std::uint64_t failed_calls = 0;          ///< device calls and commands that failed
-  std::uint64_t refused = 0;  ///< blocks that a policy wanted discarded or dropped without a fact to allow it
+  std::uint64_t refused = 0;  ///< blocks that a policy wanted discarded or dropped without a fact to allow it. A clean
+                              ///< that is not possible is left out and not counted
   std::uint64_t dropped = 0;  ///< blocks of commands that this memory kind cannot do, or that nothing would let go
   std::uint64_t unprepared_launches =
       0;  ///< held back, and begun all the same, because nothing that they miss was coming
