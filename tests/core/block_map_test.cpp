@@ -244,6 +244,47 @@ TEST_CASE("a block map knows whether the host's copies stay") {
   CHECK(map.backed());
 }
 
+TEST_CASE("room for new contents holds none until they are written") {
+  block_map map{4, location::device(), 4};
+  const block_id b{0};
+  map.start_arriving(b);
+  map.arrive_empty(b);
+  CHECK(map.occupied() == 1);
+  CHECK(map.ready(b));
+  CHECK(map[b].copies.empty());
+  CHECK_FALSE(map[b].dirty);
+  CHECK(map[b].moving == motion::none);
+  CHECK(migration_order(map) == order{0});
+  SUBCASE("by a launch") {
+    map.write(b);
+    CHECK(map[b].copies.only_at(location::device()));
+    CHECK(map[b].dirty);
+  }
+  SUBCASE("by the host, which does not make the device's room hold them") {
+    map.write_on_host(b);
+    CHECK(map[b].copies.only_at(location::host()));
+    map.depart(b);
+    CHECK(map[b].copies.only_at(location::host()));
+  }
+  SUBCASE("or not at all") {
+    map.depart(b);
+    CHECK(map[b].copies.empty());
+    CHECK(map.occupied() == 0);
+    map.arrive_empty(b);  // through a fault
+    CHECK(map.occupied() == 1);
+  }
+}
+
+TEST_CASE("contents on the host can be forgotten") {
+  block_map map{4, location::device(), 4};
+  const block_id b{0};
+  map.write_on_host(b);
+  map.forget(b);
+  CHECK(map[b].copies.empty());
+  map.start_arriving(b);
+  CHECK(map[b].copies.empty());
+}
+
 TEST_CASE("random migrations leave the room taken and the order of migration as a plain list has them") {
   for (std::uint64_t seed = 1; seed <= deepum_test::scaled(40); ++seed) {
     CAPTURE(seed);

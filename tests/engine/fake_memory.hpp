@@ -43,9 +43,10 @@ class fake_memory {
 
   /// The command is carried out: its blocks arrive or depart, and it completes.
   void carry_out(const call& c) {
-    if (c.what == "prefetch" || c.what == "evict") {
+    const bool inward = c.what == "prefetch" || c.what == "populate";
+    if (inward || c.what == "evict" || c.what == "drop") {
       deepum::device_event e;
-      e.what = c.what == "prefetch" ? deepum::device_event::kind::arrived : deepum::device_event::kind::departed;
+      e.what = inward ? deepum::device_event::kind::arrived : deepum::device_event::kind::departed;
       e.range = c.range;
       e.ticket = c.ticket;
       reports.push_back(e);
@@ -92,12 +93,14 @@ class fake_memory {
   std::atomic<int> notifications{0};
   deepum::nanoseconds time{};
 
- private:
+ protected:
   bool command(const char* what, deepum::block_range r, std::uint64_t ticket) {
     if (fail_all || fail_call == count_++) return false;
     calls.push_back({what, r, ticket});
     return true;
   }
+
+ private:
   void end(const call& c, deepum::device_event::kind how) {
     deepum::device_event e;
     e.what = how;
@@ -107,6 +110,15 @@ class fake_memory {
 
   deepum::bytes capacity_;
   std::uint64_t count_ = 0;
+};
+
+/// The same with host copies that stay.
+class backed_fake_memory : public fake_memory {
+ public:
+  using fake_memory::fake_memory;
+  bool populate(deepum::block_range r, std::uint64_t ticket) { return command("populate", r, ticket); }
+  bool clean(deepum::block_range r, std::uint64_t ticket) { return command("clean", r, ticket); }
+  bool drop(deepum::block_range r, std::uint64_t ticket) { return command("drop", r, ticket); }
 };
 
 /// A policy that hands out the plans that the test gave it, and notes what it is told.

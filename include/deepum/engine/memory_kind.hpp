@@ -65,7 +65,8 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
 ///
 /// What the engine knows of launches may be late. So a launch begins only when its blocks are there and no drop of them
 /// is under way, and none of its blocks leaves while it runs: a command that comes too late leaves the block where it
-/// is. A launch may begin to write a block that is being cleaned; the engine then does not rely on the copy.
+/// is, and one that was overtaken by a fault does not populate the block again. A launch may begin to write a block
+/// that is being cleaned; the engine then does not rely on the copy.
 ///
 /// What the host touches, the program has to say (docs/adr/0002). The memory then awaits the commands that move the
 /// blocks and gives up those that the host writes, as managed memory does: departed, with the reason `host`.
