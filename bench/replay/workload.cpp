@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace deepum::replay {
@@ -59,20 +59,13 @@ block_set without(const block_set& from, const block_set& taken) {
   return rest;
 }
 
-/// The blocks of a tensor that one launch touches: one list for all steps, or one a step.
-struct sparse_lists {
-  std::vector<std::vector<std::uint32_t>> lists{};  // at least one; blocks counted from the tensor's first
-  bool per_step = false;
-};
-
-struct parsed_launch {
-  std::size_t line = 0;
-  std::string kernel{};
-  nanoseconds duration{};
-  std::vector<std::int64_t> in{};
-  std::vector<std::int64_t> out{};
-  std::map<std::int64_t, sparse_lists> blocks{};
-};
+/// Throws the error for something that a file says in a line, or a program without lines.
+[[noreturn]] void refuse(std::string_view source, std::size_t line, const std::string& reason) {
+  if (line == 0) {
+    throw error(status::bad_format, std::string(source) + ": " + reason);
+  }
+  refuse_line(source, line, reason);
+}
 
 class parser {
  public:
@@ -94,19 +87,14 @@ class parser {
     if (!header_seen_) {
       refuse_line(source_, 1, "empty; a workload begins with its header");
     }
-    if (launches_.empty()) {
+    if (result_.launches.empty()) {
       refuse_line(source_, last_line_, "the file ends without a launch");
     }
     compare_counts();
-    place_tensors();
-    resolve_operands();
-    find_lives();
-    find_dead_and_fresh();
-    find_touched();
-    sum_up();
   }
 
-  [[nodiscard]] workload take() { return std::move(result_); }
+  [[nodiscard]] workload_description take() { return std::move(result_); }
+  [[nodiscard]] std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
   void read_header(const json_line& line) {
@@ -133,10 +121,9 @@ class parser {
   }
 
   void read_tensor(const json_line& line) {
-    workload_tensor t;
+    described_tensor t;
     t.id = tensor_id(line, line.at("tensor"), "tensor");
     t.size = bytes{line.whole("bytes", address_limit)};
-    has_address_.push_back(line.has("addr"));
     if (line.has("addr")) {
       t.address = bytes{line.whole("addr", address_limit)};
     }
@@ -149,11 +136,11 @@ class parser {
     if (line.has("free_after")) {
       t.freed_after = static_cast<std::uint32_t>(line.whole("free_after", std::numeric_limits<std::uint32_t>::max()));
     }
-    if (!by_id_.emplace(t.id, static_cast<std::uint32_t>(result_.tensors.size())).second) {
+    if (!seen_.insert(t.id).second) {
       line.refuse("tensor " + std::to_string(t.id) + " is there twice");
     }
-    result_.tensors.push_back(std::move(t));
-    tensor_lines_.push_back(line.number());
+    t.line = line.number();
+    result_.tensors.push_back(t);
   }
 
   static std::vector<std::int64_t> read_ids(const json_line& line, const char* key) {
@@ -182,7 +169,7 @@ class parser {
   }
 
   void read_launch(const json_line& line) {
-    parsed_launch launch;
+    described_launch launch;
     launch.line = line.number();
     launch.kernel = line.string("kernel");
     // Derived workloads may carry fractions; a launch never takes less than it says.
@@ -204,34 +191,84 @@ class parser {
         if (code != std::errc{} || end != name.data() + name.size()) {
           line.refuse("\"blocks\" names \"" + name + "\", which is not the number of a tensor");
         }
-        sparse_lists& sparse = launch.blocks[id];
-        if (!sparse.lists.empty()) {
+        described_launch::lists& lists = launch.blocks[id];
+        if (!lists.empty()) {
           line.refuse("\"blocks\" names tensor " + std::to_string(id) + " twice");
         }
-        sparse.per_step = value.is_array() && !value.empty() && value.front().is_array();
-        if (sparse.per_step) {
+        if (value.is_array() && !value.empty() && value.front().is_array()) {
           for (const nlohmann::json& list : value) {
-            sparse.lists.push_back(read_blocks(line, list));
+            lists.push_back(read_blocks(line, list));
           }
-          result_.variants = std::max(result_.variants, sparse.lists.size());
         } else {
-          sparse.lists.push_back(read_blocks(line, value));
+          lists.push_back(read_blocks(line, value));
         }
       }
     }
-    launches_.push_back(std::move(launch));
+    result_.launches.push_back(std::move(launch));
   }
 
   // A file that was edited may still have its old header, so this does not keep it from being replayed.
   void compare_counts() {
     const auto compare = [&](const char* what, std::optional<std::uint64_t> stated, std::size_t found) {
       if (stated && *stated != found) {
-        result_.warnings.push_back(std::string(source_) + ": the header says " + std::to_string(*stated) + " " + what +
-                                   ", the file has " + std::to_string(found));
+        warnings_.push_back(std::string(source_) + ": the header says " + std::to_string(*stated) + " " + what +
+                            ", the file has " + std::to_string(found));
       }
     };
-    compare("launches", stated_launches_, launches_.size());
+    compare("launches", stated_launches_, result_.launches.size());
     compare("tensors", stated_tensors_, result_.tensors.size());
+  }
+
+  static constexpr std::uint64_t max_tensor_id = std::numeric_limits<std::int64_t>::max();
+  static constexpr double longest_launch_ns = 86400e9;
+
+  std::string_view source_;
+  bool header_seen_ = false;
+  std::size_t last_line_ = 1;
+  std::optional<std::uint64_t> stated_launches_{};
+  std::optional<std::uint64_t> stated_tensors_{};
+  std::unordered_set<std::int64_t> seen_{};  // numbers of tensors
+  std::vector<std::string> warnings_{};
+  workload_description result_{};
+};
+
+class builder {
+ public:
+  builder(std::string_view source, workload_description description)
+      : source_(source),
+        from_(std::make_shared<const workload_description>(std::move(description))),
+        launches_(from_->launches) {
+    if (launches_.empty()) {
+      refuse(source_, 0, "there is no launch");
+    }
+    result_.name = from_->name;
+    result_.description = from_;
+    take_tensors();
+    place_tensors();
+    resolve_operands();
+    find_lives();
+    find_dead_and_fresh();
+    find_touched();
+    sum_up();
+  }
+
+  [[nodiscard]] workload take() { return std::move(result_); }
+
+ private:
+  void take_tensors() {
+    result_.tensors.reserve(from_->tensors.size());
+    for (const described_tensor& t : from_->tensors) {
+      if (!by_id_.emplace(t.id, static_cast<std::uint32_t>(result_.tensors.size())).second) {
+        refuse(source_, t.line, "tensor " + std::to_string(t.id) + " is there twice");
+      }
+      result_.tensors.push_back({.id = t.id,
+                                 .address = t.address.value_or(bytes{}),
+                                 .size = t.size,
+                                 .span = {},
+                                 .persistent = t.persistent,
+                                 .first_launch = {},
+                                 .freed_after = t.freed_after.value_or(0)});
+    }
   }
 
   /// Gives addresses to tensors that have none: one after another, large ones on a block boundary.
@@ -240,15 +277,15 @@ class parser {
     const auto round_up = [](std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; };
     for (std::size_t i = 0; i < result_.tensors.size(); ++i) {
       workload_tensor& t = result_.tensors[i];
-      if (!has_address_[i]) {
+      if (!from_->tensors[i].address) {
         if (t.size >= block_size) {
           cursor = round_up(cursor, block_size.count);
         }
         t.address = bytes{cursor};
         cursor += round_up(t.size.count, 512);
       }
-      if (t.address.count + t.size.count > address_limit) {
-        refuse_line(source_, tensor_lines_[i], "tensor " + std::to_string(t.id) + " ends beyond 8 PiB");
+      if (t.address.count > address_limit || t.size.count > address_limit - t.address.count) {
+        refuse(source_, from_->tensors[i].line, "tensor " + std::to_string(t.id) + " ends beyond 8 PiB");
       }
       // No bytes inside a block still count as that block, as they do for the referee.
       const std::uint64_t first = t.address / block_size;
@@ -257,10 +294,11 @@ class parser {
     }
   }
 
-  [[nodiscard]] std::uint32_t index_of(const parsed_launch& launch, std::int64_t id) const {
+  [[nodiscard]] std::uint32_t index_of(const described_launch& launch, std::int64_t id) const {
     const auto found = by_id_.find(id);
     if (found == by_id_.end()) {
-      refuse_line(source_, launch.line, "tensor " + std::to_string(id) + " is not in the file");
+      refuse(source_, launch.line,
+             "tensor " + std::to_string(id) + " is not in the " + (launch.line != 0 ? "file" : "description"));
     }
     return found->second;
   }
@@ -269,7 +307,7 @@ class parser {
     result_.launches.resize(launches_.size());
     std::unordered_map<std::int64_t, std::size_t> places;
     for (std::size_t i = 0; i < launches_.size(); ++i) {
-      const parsed_launch& from = launches_[i];
+      const described_launch& from = launches_[i];
       workload_launch& to = result_.launches[i];
       to.kernel = from.kernel;
       to.duration = from.duration;
@@ -289,14 +327,16 @@ class parser {
           to.operands[place->second].mode = access::update;
         }
       }
-      for (const auto& [id, sparse] : from.blocks) {
+      for (const auto& [id, lists] : from.blocks) {
         const std::uint32_t count = result_.tensors[index_of(from, id)].span.count;
-        for (const std::vector<std::uint32_t>& list : sparse.lists) {
+        expects(!lists.empty(), "at least one list of blocks for a data-dependent access");
+        result_.variants = std::max(result_.variants, lists.size());
+        for (const std::vector<std::uint32_t>& list : lists) {
           for (const std::uint32_t b : list) {
             if (b >= count) {
-              refuse_line(source_, from.line,
-                          "\"blocks\" names block " + std::to_string(b) + " of tensor " + std::to_string(id) +
-                              ", which lies in " + std::to_string(count));
+              refuse(source_, from.line,
+                     "\"blocks\" names block " + std::to_string(b) + " of tensor " + std::to_string(id) +
+                         ", which lies in " + std::to_string(count));
             }
           }
         }
@@ -361,7 +401,7 @@ class parser {
     };
     for_each_piece([&](std::uint32_t i, std::size_t p) {
       if (++total > most_pieces) {
-        refuse_line(source_, tensor_lines_[i], "too many tensors overlap");
+        refuse(source_, from_->tensors[i].line, "too many tensors overlap");
       }
       ++begins[p + 1];
     });
@@ -425,21 +465,21 @@ class parser {
   void find_touched() {
     std::size_t ranges = 0;
     for (std::size_t i = 0; i < launches_.size(); ++i) {
-      const parsed_launch& from = launches_[i];
+      const described_launch& from = launches_[i];
       workload_launch& to = result_.launches[i];
       // Lists of one length are used in turn; lists of different lengths meet again only after all variants.
       std::size_t steps = 1;
       std::size_t most = from.in.size() + from.out.size();
-      for (const auto& [id, sparse] : from.blocks) {
-        if (sparse.lists.size() != 1) {
-          steps = steps == 1 || steps == sparse.lists.size() ? sparse.lists.size() : result_.variants;
+      for (const auto& [id, lists] : from.blocks) {
+        if (lists.size() != 1) {
+          steps = steps == 1 || steps == lists.size() ? lists.size() : result_.variants;
         }
-        for (const std::vector<std::uint32_t>& list : sparse.lists) {
+        for (const std::vector<std::uint32_t>& list : lists) {
           most = std::max(most, from.in.size() + from.out.size() + list.size());
         }
       }
       if (steps * (most + 8) > most_ranges - ranges) {
-        refuse_line(source_, from.line, "too many look-ups that differ from step to step");
+        refuse(source_, from.line, "too many look-ups that differ from step to step");
       }
       ranges += steps * (most + 8);
       to.touched.resize(steps);
@@ -451,7 +491,7 @@ class parser {
       }
     }
   }
-  [[nodiscard]] block_set blocks_of_all(const parsed_launch& launch, const std::vector<std::int64_t>& ids,
+  [[nodiscard]] block_set blocks_of_all(const described_launch& launch, const std::vector<std::int64_t>& ids,
                                         std::size_t variant) const {
     block_set set;
     for (const std::int64_t id : ids) {
@@ -461,7 +501,7 @@ class parser {
         set.push_back(span);
         continue;
       }
-      const auto& lists = sparse->second.lists;
+      const auto& lists = sparse->second;
       for (const std::uint32_t b : lists[variant % lists.size()]) {
         set.push_back({block_id{span.begin_value() + b}, 1});
       }
@@ -497,24 +537,22 @@ class parser {
     normalise(result_.persistent);
   }
 
-  static constexpr std::uint64_t max_tensor_id = std::numeric_limits<std::int64_t>::max();
-  static constexpr double longest_launch_ns = 86400e9;
-
   std::string_view source_;
-  bool header_seen_ = false;
-  std::size_t last_line_ = 1;
-  std::optional<std::uint64_t> stated_launches_{};
-  std::optional<std::uint64_t> stated_tensors_{};
-  std::vector<parsed_launch> launches_{};
+  std::shared_ptr<const workload_description> from_;
+  const std::vector<described_launch>& launches_;
   std::unordered_map<std::int64_t, std::uint32_t> by_id_{};  // index of the tensor
-  std::vector<std::size_t> tensor_lines_{};                  // by index, like those that follow
-  std::vector<bool> has_address_{};
-  std::vector<bool> born_written_{};  // its first launch writes it and does not read it
+  std::vector<bool> born_written_{};  // by index, its first launch writes it and does not read it
   std::vector<block_set> fresh_{};    // by launch, what it may read not taken off yet
   workload result_{};
 };
 
 }  // namespace
+
+bool contains(const block_set& set, block_id b) {
+  const auto after =
+      std::upper_bound(set.begin(), set.end(), b, [](block_id x, const block_range& r) { return x < r.first; });
+  return after != set.begin() && std::prev(after)->contains(b);
+}
 
 std::uint32_t block_count(const block_set& set) {
   std::uint32_t sum = 0;
@@ -531,7 +569,16 @@ block_set touched_blocks::all() const {
   return set;
 }
 
-workload parse_workload(std::string_view source, std::string_view text) { return parser(source, text).take(); }
+workload build_workload(std::string_view source, workload_description description) {
+  return builder(source, std::move(description)).take();
+}
+
+workload parse_workload(std::string_view source, std::string_view text) {
+  parser read(source, text);
+  workload w = build_workload(source, read.take());
+  w.warnings = read.take_warnings();
+  return w;
+}
 
 workload read_workload(const std::string& path) { return parse_workload(path, read_text(path)); }
 

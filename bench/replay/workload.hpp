@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +20,40 @@ using block_set = std::vector<block_range>;
 
 /// Number of blocks in a set.
 [[nodiscard]] std::uint32_t block_count(const block_set& set);
+/// Whether a block is in a set. Cost: logarithmic in its ranges.
+[[nodiscard]] bool contains(const block_set& set, block_id b);
+
+/// A tensor as a file or a program describes it.
+struct described_tensor {
+  std::int64_t id = 0;
+  bytes size{};
+  std::optional<bytes> address{};  ///< of its first byte; nothing: behind the tensors before it that have none either
+  bool persistent = false;
+  std::optional<std::uint32_t> freed_after{};  ///< the launch after which it is freed, unless it is used later still
+  std::size_t line = 0;                        ///< of the file, for messages; 0: there is no file
+};
+
+/// A launch as a file or a program describes it.
+struct described_launch {
+  /// One list for all steps, or lists that steps use in turn; blocks are counted from the first one of the tensor.
+  using lists = std::vector<std::vector<std::uint32_t>>;
+
+  std::string kernel{};
+  nanoseconds duration{};
+  std::vector<std::int64_t> in{};   ///< tensors that are read
+  std::vector<std::int64_t> out{};  ///< tensors that are written; as a whole where they are not read too
+  /// The blocks that are really touched of tensors with data-dependent accesses, by the tensor's number. At least one
+  /// list each.
+  std::map<std::int64_t, lists> blocks{};
+  std::size_t line = 0;  ///< of the file, for messages; 0: there is no file
+};
+
+/// What a workload is built from.
+struct workload_description {
+  std::string name{};
+  std::vector<described_tensor> tensors{};
+  std::vector<described_launch> launches{};  ///< in order
+};
 
 /// A tensor of a workload.
 struct workload_tensor {
@@ -60,7 +96,7 @@ struct workload_launch {
   [[nodiscard]] const touched_blocks& touches(std::size_t variant) const { return touched[variant % touched.size()]; }
 };
 
-/// One training or inference step that is repeated, as `parse_workload` reads it.
+/// One training or inference step that is repeated, as `build_workload` finds it in its description.
 ///
 /// What it says of the blocks of each launch is the same as what the referee's `workload.py` says.
 struct workload {
@@ -74,9 +110,18 @@ struct workload {
   std::uint32_t end_block = 0;              ///< all spans of tensors that launches use lie before it
   block_set persistent{};                   ///< blocks with live contents across steps; they start on the host
   std::vector<std::string> warnings{};      ///< what is odd in the file, and does not keep it from being replayed
+  std::shared_ptr<const workload_description> description{};  ///< that it was built from
 
   [[nodiscard]] std::size_t variant_of(std::size_t step) const { return step % variants; }
 };
+
+/// Finds out where tensors lie, how long they live, and what every launch touches, kills and finds dead.
+/// @param source  Name of the file or program that describes it, for messages.
+/// @errors        `status::bad_format` with the reason, and the line where there is a file: a tensor that is there
+/// twice,
+///                is not there or ends beyond 8 PiB, a block beyond its tensor, no launch, or so many overlapping
+///                tensors or differing look-ups that memory would grow beyond a GiB or so.
+[[nodiscard]] workload build_workload(std::string_view source, workload_description description);
 
 /// Reads a workload in format version 1: JSON Lines, a header, then tensors and launches.
 /// @param source  Name of the file, for messages.

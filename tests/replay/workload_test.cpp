@@ -296,6 +296,49 @@ TEST_CASE("a file is read plain or packed, and damage to the packing is noticed"
   }
 }
 
+TEST_CASE("a program describes a workload as a file does, and is told what is wrong without a line") {
+  const workload read = parse(tensor(7, 3 * one_block, at_block(4) + R"(,"persistent":true)") + tensor(8, 600) +
+                              tensor(9, one_block, R"(,"free_after":2)") + launch("7", "8,9") +
+                              launch("7", "7", R"(,"blocks":{"7":[[0],[2]]})") + launch("8", ""));
+  const workload built = build_workload(
+      "program",
+      {.name = "small",
+       .tensors = {{.id = 7, .size = bytes{3 * one_block}, .address = bytes{4 * one_block}, .persistent = true},
+                   {.id = 8, .size = bytes{600}},
+                   {.id = 9, .size = bytes{one_block}, .freed_after = 2}},
+       .launches = {{.kernel = "k", .duration = nanoseconds{10}, .in = {7}, .out = {8, 9}},
+                    {.kernel = "k", .duration = nanoseconds{10}, .in = {7}, .out = {7}, .blocks = {{7, {{0}, {2}}}}},
+                    {.kernel = "k", .duration = nanoseconds{10}, .in = {8}}}});
+  for (const workload* w : {&read, &built}) {
+    CHECK(w->name == "small");
+    CHECK(w->variants == 2);
+    CHECK(w->compute == nanoseconds{30});
+    CHECK(w->blocks == 5);
+    CHECK(blocks(w->launches[0].touches(0).fresh) == numbers{0, 1});
+    CHECK(blocks(w->launches[1].touches(1).writes) == numbers{6});
+    CHECK(blocks(w->launches[2].dead) == numbers{0, 1});
+    REQUIRE(w->description != nullptr);
+    CHECK(w->description->tensors.size() == 3);
+    CHECK_FALSE(w->description->tensors[1].address.has_value());
+    CHECK(w->description->launches[1].blocks.at(7) == described_launch::lists{{0}, {2}});
+  }
+
+  const auto reason = [](const workload_description& d) {
+    try {
+      (void)build_workload("program", d);
+    } catch (const error& e) {
+      CHECK(e.code() == status::bad_format);
+      return std::string(e.what());
+    }
+    return std::string("built without complaint");
+  };
+  CHECK(reason({}) == "program: there is no launch");
+  CHECK(reason({.tensors = {{.id = 3}, {.id = 3}}, .launches = {{}}}) == "program: tensor 3 is there twice");
+  CHECK(reason({.launches = {{.in = {1}}}}) == "program: tensor 1 is not in the description");
+  CHECK(reason({.tensors = {{.id = 3, .size = bytes{8}, .address = bytes{~std::uint64_t{3}}}}, .launches = {{}}}) ==
+        "program: tensor 3 ends beyond 8 PiB");
+}
+
 TEST_CASE("recorded workloads have the sizes that the referee finds" *
           doctest::skip(!std::getenv("DEEPUM_WORKLOADS"))) {
   struct expected {
