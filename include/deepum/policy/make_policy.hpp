@@ -4,6 +4,7 @@
 #include <deepum/policy/auto.hpp>
 #include <deepum/policy/deepum.hpp>
 #include <deepum/policy/ideal.hpp>
+#include <deepum/policy/lru.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/policy/um.hpp>
@@ -17,8 +18,8 @@ namespace deepum {
 inline namespace v0 {
 
 /// The policies that `make_policy` knows. `off` is another name for `um`.
-[[nodiscard]] inline constexpr std::array<std::string_view, 4> policy_names() {
-  return {"ideal", "um", "deepum", "auto"};
+[[nodiscard]] inline constexpr std::array<std::string_view, 5> policy_names() {
+  return {"ideal", "um", "lru", "deepum", "auto"};
 }
 
 /// A policy by its name, as `DEEPUM_POLICY` and `--policy` give it.
@@ -29,6 +30,9 @@ inline namespace v0 {
   }
   if (name == "ideal") {
     return std::make_unique<ideal_policy>();
+  }
+  if (name == "lru") {
+    return std::make_unique<lru_policy>(options);
   }
   if (name == "deepum") {
     return std::make_unique<deepum_policy>(options);

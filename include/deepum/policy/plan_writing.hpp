@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
 #include <deepum/policy/plan.hpp>
 
 #include <algorithm>
@@ -72,6 +73,49 @@ class partial_blocks {
  private:
   std::vector<block_id> blocks_{};
 };
+
+/// Blocks whose contents died, until nothing of them is left anywhere.
+class dead_blocks {
+ public:
+  /// Contents died.
+  void note(block_range range) { ranges_.push_back(range); }
+  /// Plans to forget them, as soon as no launch in flight may use them.
+  void write(const block_map& map, plan& out) {
+    std::size_t kept = 0;
+    for (const block_range range : ranges_) {
+      bool any = false;
+      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+        const block_state& s = map[block_id{b}];
+        if (!is_dead(s) || (!map.present(block_id{b}) && s.copies.empty())) {
+          continue;
+        }
+        any = true;
+        if (s.users == 0 && s.moving == motion::none) {
+          append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, block_id{b});
+        }
+      }
+      if (any) {
+        ranges_[kept++] = range;
+      }
+    }
+    ranges_.resize(kept);
+  }
+
+ private:
+  std::vector<block_range> ranges_{};
+};
+
+/// Whether a launch that uses these blocks finds all of them on the device.
+[[nodiscard]] inline bool all_ready(const block_map& map, const std::vector<block_access>& uses) {
+  for (const block_access& a : uses) {
+    for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
+      if (!map.ready(block_id{b}) && !is_dead(map[block_id{b}])) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
 
 /// Lets a policy plan only where something has happened since its last plan, so that it need not say the same again.
 class plan_gate {

@@ -144,6 +144,7 @@ class step_schedule {
         plan_(plan_step(step_, limits)),
         reach_(detail::reach_finder(step_, plan_, limits.budget).find()),
         due_(step_.segments().size()),
+        next_use_(step_.segments().size()),
         position_(position) {
     expects(position < step_.launches(), "a step is followed from a launch that it has not got");
     for (const step_segment& s : step_.segments()) {
@@ -155,6 +156,8 @@ class step_schedule {
       open(gap, next >= position ? next - position : next + step_.launches() - position);
     }
   }
+
+  [[nodiscard]] const step_segments& step() const { return step_; }
 
   /// Everything fits, and nothing need ever leave.
   [[nodiscard]] bool idle() const { return plan_.idle(); }
@@ -173,6 +176,14 @@ class step_schedule {
   }
 
   [[nodiscard]] fetch_reach reach() const { return reach_[position_]; }
+  /// The launch of the step that comes so many launches after the executing one.
+  [[nodiscard]] std::uint32_t launch_at(std::size_t distance) const {
+    return static_cast<std::uint32_t>((position_ + distance) % step_.launches());
+  }
+  /// Launches from the executing one until a segment is used; 0 where that one uses it.
+  [[nodiscard]] std::uint64_t launches_until_use(std::uint32_t segment) const { return next_use_[segment] - clock_; }
+  /// Blocks that leave in a gap.
+  [[nodiscard]] std::uint32_t leaves(std::uint32_t gap) const { return plan_.leaves[gap]; }
 
   /// Calls `visit(block_range, launches)` for blocks that are not needed until so many launches have finished, and
   /// should leave until then: those first that never come back, then those that come back last. Whether they are still
@@ -199,13 +210,14 @@ class step_schedule {
   [[nodiscard]] bytes memory() const {
     constexpr std::size_t tree_node = 48;
     return step_.memory() + plan_.memory() +
-           bytes{reach_.capacity() * sizeof(fetch_reach) + due_.capacity() * sizeof(std::uint64_t) +
-                 away_.size() * tree_node};
+           bytes{reach_.capacity() * sizeof(fetch_reach) +
+                 (due_.capacity() + next_use_.capacity()) * sizeof(std::uint64_t) + away_.size() * tree_node};
   }
 
  private:
   // Blocks leave in the gap, the next use of which is `launches` after the executing one.
   void open(std::uint32_t gap, std::uint64_t launches) {
+    next_use_[step_.gaps()[gap].segment] = clock_ + launches;
     if (plan_.leaves[gap] != 0) {
       constexpr std::uint64_t last = std::uint64_t{1} << 63U;
       std::uint64_t& due = due_[step_.gaps()[gap].segment];
@@ -216,8 +228,9 @@ class step_schedule {
 
   step_segments step_;
   step_plan plan_;
-  std::vector<fetch_reach> reach_;  // by launch
-  std::vector<std::uint64_t> due_;  // by segment: when the gap that is open ends
+  std::vector<fetch_reach> reach_;       // by launch
+  std::vector<std::uint64_t> due_;       // by segment: when the gap that is open ends
+  std::vector<std::uint64_t> next_use_;  // by segment: in `clock_`
   std::set<std::pair<std::uint64_t, std::uint32_t>>
       away_{};  // gaps that are open in which blocks leave, by when they end
   std::uint32_t position_ = 0;

@@ -1,0 +1,422 @@
+#include "replay/gpu.hpp"
+
+#include <deepum/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace deepum::replay {
+namespace {
+
+// The blocks at the beginning of a range for which the predicate holds.
+template <class Predicate>
+block_range prefix(block_range range, Predicate&& holds) {
+  std::uint32_t n = 0;
+  while (n < range.count && holds(block_id{range.first.value + n})) {
+    ++n;
+  }
+  return {range.first, n};
+}
+
+void advance(block_range& range, std::uint32_t blocks) {
+  range.first.value += blocks;
+  range.count -= blocks;
+}
+
+template <class Visit>
+void for_each(block_range range, Visit&& visit) {
+  for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+    visit(block_id{b});
+  }
+}
+
+}  // namespace
+
+gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink)
+    : map_(blocks, location::device(), room),
+      costs_(costs),
+      backed_(backed),
+      sink_(std::move(sink)) {}
+
+// --- the clock -----------------------------------------------------------------------------------------------------
+
+void gpu::after(nanoseconds delay, std::function<void()> what) {
+  ++due_;
+  loop_.after(delay, [this, what = std::move(what)] {
+    --due_;
+    what();
+  });
+}
+
+void gpu::run_next() {
+  bool ran = false;
+  sim::event_loop::host_call(loop_).wait([&] { return std::exchange(ran, true); });
+}
+
+void gpu::notify() {
+  if (!pump_due_ && pump_) {
+    pump_due_ = true;
+    after(nanoseconds{}, [this] {
+      pump_due_ = false;
+      pump_();
+    });
+  }
+}
+
+void gpu::poll(std::vector<device_event>& events) {
+  events.insert(events.end(), events_.begin(), events_.end());
+  events_.clear();
+}
+
+void gpu::report(device_event::kind what, block_range range, std::uint64_t ticket, reason why) {
+  device_event e;
+  e.what = what;
+  e.why = why;
+  e.host_copy_stays = backed_;
+  e.range = range;
+  e.at = now();
+  e.ticket = ticket;
+  report(e);
+}
+
+void gpu::report(const device_event& e) {
+  events_.push_back(e);
+  ++reports_;
+  notify();
+}
+
+void gpu::note(schedule_event what, block_range range, nanoseconds length) {
+  if (sink_) {
+    sink_({.what = what, .blocks = range, .start = now(), .end = now() + length});
+  }
+}
+
+nanoseconds gpu::copy_time(double gbps, std::uint32_t count) const {
+  const double transfer = static_cast<double>(count) * static_cast<double>(block_size.count) / gbps;
+  return costs_.copy_latency + nanoseconds{static_cast<std::int64_t>(std::ceil(transfer))};
+}
+
+// Whatever happened may let something else begin. Faults go first, then room is made, then it is taken.
+void gpu::stir() {
+  stir_again_ = true;
+  if (std::exchange(stirring_, true)) {
+    return;
+  }
+  while (std::exchange(stir_again_, false)) {
+    serve_fault();
+    work_out();
+    work_in();
+    try_begin();
+  }
+  stirring_ = false;
+}
+
+// --- commands ------------------------------------------------------------------------------------------------------
+
+bool gpu::prefetch(block_range range, std::uint64_t ticket) {
+  in_.queue.push_back({schedule_event::copy_in, range, ticket});
+  stir();
+  return true;
+}
+
+bool gpu::populate(block_range range, std::uint64_t ticket) {
+  block_range rest = range;
+  while (!rest.empty()) {
+    const block_range fits =
+        prefix({rest.first, std::min(rest.count, map_.room())}, [&](block_id b) { return !map_.present(b); });
+    if (!fits.empty()) {
+      place_new(fits, ticket);
+    }
+    advance(rest, std::max(fits.count, 1U));
+  }
+  report(device_event::kind::completed, range, ticket);
+  stir();
+  return true;
+}
+
+bool gpu::evict(block_range range, std::uint64_t ticket) {
+  out_.queue.push_back({schedule_event::copy_out, range, ticket});
+  stir();
+  return true;
+}
+
+bool gpu::clean(block_range range, std::uint64_t ticket) {
+  out_.queue.push_back({schedule_event::copy_clean, range, ticket});
+  stir();
+  return true;
+}
+
+bool gpu::drop(block_range range, std::uint64_t ticket) {
+  give_up(range, ticket, reason::make_room);
+  report(device_event::kind::completed, range, ticket);
+  stir();
+  return true;
+}
+
+bool gpu::discard(block_range range, std::uint64_t ticket) {
+  give_up(range, ticket, reason::dead);
+  for_each(range, [&](block_id b) {
+    if (!map_.present(b)) {
+      map_.discard(b);
+    }
+  });
+  report(device_event::kind::completed, range, ticket);
+  stir();
+  return true;
+}
+
+// Room is taken without a copy.
+void gpu::place_new(block_range range, std::uint64_t ticket) {
+  note(schedule_event::make_new, range);
+  for_each(range, [&](block_id b) { map_.arrive(b, backed_); });
+  report(device_event::kind::arrived, range, ticket);
+}
+
+// Room is freed without a copy, by those blocks that have any and that nothing uses.
+void gpu::give_up(block_range range, std::uint64_t ticket, reason why) {
+  while (!range.empty()) {
+    const block_range gone = prefix(range, [&](block_id b) {
+      return map_.resident(b) && map_[b].moving == motion::none && !(running_ && used_by_head(b));
+    });
+    if (!gone.empty()) {
+      note(schedule_event::drop, gone);
+      for_each(gone, [&](block_id b) { map_.drop(b); });
+      report(device_event::kind::departed, gone, ticket, why);
+    }
+    advance(range, std::max(gone.count, 1U));
+  }
+}
+
+void gpu::work_in() {
+  while (!in_.busy && !fault_due_ && !in_.queue.empty()) {
+    operation& op = in_.queue.front();
+    advance(op.rest, prefix(op.rest, [&](block_id b) { return map_.present(b); }).count);
+    const std::uint32_t most = std::min(op.rest.count, map_.room());
+    const block_range fresh =
+        prefix({op.rest.first, most}, [&](block_id b) { return !map_.present(b) && map_[b].copies.empty(); });
+    if (!fresh.empty()) {
+      advance(op.rest, fresh.count);
+      place_new(fresh, op.ticket);
+      continue;
+    }
+    const block_range piece =
+        prefix({op.rest.first, most}, [&](block_id b) { return !map_.present(b) && !map_[b].copies.empty(); });
+    advance(op.rest, piece.empty() ? op.rest.count : piece.count);  // what does not fit is left out
+    const operation now = op;
+    if (op.rest.empty()) {
+      in_.queue.pop_front();
+    }
+    if (piece.empty()) {
+      report(device_event::kind::completed, {}, now.ticket);
+    } else {
+      begin_copy_in(piece, now.ticket, now.rest.empty());
+    }
+  }
+}
+
+void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
+  const nanoseconds time = copy_time(costs_.h2d_gbps, range.count);
+  note(schedule_event::copy_in, range, time);
+  for_each(range, [&](block_id b) { map_.start_arriving(b); });
+  in_.busy = true;
+  after(time, [this, range, ticket, last] {
+    in_.busy = false;
+    for_each(range, [&](block_id b) { map_.arrive(b, backed_); });
+    report(device_event::kind::arrived, range, ticket);
+    if (ticket == 0) {
+      fault_.reset();
+      fault_due_ = false;
+    } else if (last) {
+      report(device_event::kind::completed, {}, ticket);
+    }
+    stir();
+  });
+}
+
+void gpu::work_out() {
+  while (!out_.busy && !out_.queue.empty()) {
+    operation& op = out_.queue.front();
+    const bool stays = op.what == schedule_event::copy_clean;
+    const auto may_go = [&](block_id b) {
+      const bool in_use = running_ && (stays ? contains(queue_.front().touched->writes, b) : used_by_head(b));
+      return map_.resident(b) && map_[b].moving == motion::none && !in_use;
+    };
+    advance(op.rest, prefix(op.rest, [&](block_id b) { return !may_go(b); }).count);
+    const block_range piece = prefix(op.rest, may_go);
+    advance(op.rest, piece.count);
+    const operation now = op;
+    if (op.rest.empty()) {
+      out_.queue.pop_front();
+    }
+    if (piece.empty()) {
+      report(device_event::kind::completed, {}, now.ticket);
+    } else {
+      begin_copy_out(now.what, piece, now.ticket, now.rest.empty());
+    }
+  }
+}
+
+void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t ticket, bool last) {
+  const bool stays = what == schedule_event::copy_clean;
+  const nanoseconds time = copy_time(costs_.d2h_gbps, range.count);
+  note(what, range, time);
+  for_each(range, [&](block_id b) { stays ? map_.start_cleaning(b) : map_.start_leaving(b); });
+  out_.busy = true;
+  after(time, [this, range, ticket, last, stays] {
+    out_.busy = false;
+    for_each(range, [&](block_id b) { stays ? map_.clean(b) : map_.depart(b); });
+    if (!stays) {
+      report(device_event::kind::departed, range, ticket, reason::make_room);
+    }
+    if (ticket != 0 && last) {
+      report(device_event::kind::completed, {}, ticket);
+    }
+    stir();
+  });
+}
+
+// --- faults --------------------------------------------------------------------------------------------------------
+
+void gpu::serve_fault() {
+  if (!fault_due_) {
+    return;
+  }
+  const block_id b = *fault_;
+  if (map_.present(b)) {
+    if (map_[b].moving != motion::leaving && map_.resident(b)) {
+      fault_.reset();
+      fault_due_ = false;
+    }
+    return;  // else it is on its way, or will come back when it has left
+  }
+  if (map_.room() == 0 && !make_room_for_fault()) {
+    return;
+  }
+  if (map_[b].copies.empty()) {
+    place_new({b, 1}, 0);
+    fault_.reset();
+    fault_due_ = false;
+    stir_again_ = true;
+  } else if (!in_.busy) {
+    begin_copy_in({b, 1}, 0, true);
+  }
+}
+
+// As the driver does it: the least recently migrated block leaves. It knows nothing of what contents are worth.
+bool gpu::make_room_for_fault() {
+  std::optional<block_id> victim;
+  map_.for_each_least_recently_migrated([&](block_id b) {
+    if (map_[b].moving == motion::none && !used_by_head(b)) {
+      victim = b;
+    }
+    return !victim;
+  });
+  if (!victim) {
+    return false;  // something is on its way out, or will be
+  }
+  if (backed_ && !map_[*victim].dirty) {
+    give_up({*victim, 1}, 0, reason::make_room);
+    return true;
+  }
+  if (!out_.busy && map_.leaving() == 0) {
+    begin_copy_out(schedule_event::copy_out, {*victim, 1}, 0, true);
+  }
+  return false;
+}
+
+// --- launches ------------------------------------------------------------------------------------------------------
+
+void gpu::launch(device_launch l) {
+  expects(block_count(l.all) <= map_.budget(), "a launch uses more blocks than the device has room for");
+  l.given = now();
+  queue_.push_back(std::move(l));
+  stir();
+}
+
+std::vector<executed_launch> gpu::take_finished() { return std::exchange(finished_, {}); }
+
+bool gpu::used_by_head(block_id b) const { return !queue_.empty() && contains(queue_.front().all, b); }
+
+// Blocks that were there when the check came by may have left: the last look is at all of them.
+bool gpu::all_there() {
+  const device_launch& head = queue_.front();
+  const auto ready = [&](block_id b) { return map_.resident(b) && map_[b].moving != motion::leaving; };
+  for (bool from_the_beginning = checked_range_ == 0 && checked_block_ == 0;; from_the_beginning = true) {
+    for (; checked_range_ != head.all.size(); ++checked_range_, checked_block_ = 0) {
+      const block_range r = head.all[checked_range_];
+      for (; checked_block_ != r.count; ++checked_block_) {
+        const block_id b{r.first.value + checked_block_};
+        if (!ready(b)) {
+          if (!fault_ && !map_.present(b)) {
+            fault_ = b;
+            const bool write = contains(head.touched->writes, b);
+            device_event e;
+            e.what = device_event::kind::fault;
+            e.mode = write ? deepum::access::update : deepum::access::read;
+            e.range = {b, 1};
+            e.at = now();
+            report(e);
+            after(costs_.fault_latency, [this] {
+              fault_due_ = true;
+              stir();
+            });
+          }
+          return false;
+        }
+      }
+    }
+    checked_range_ = 0;
+    checked_block_ = 0;
+    if (from_the_beginning) {
+      break;
+    }
+  }
+  for (const block_range r : head.touched->writes) {
+    for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
+      if (map_[block_id{b}].moving == motion::cleaning) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void gpu::try_begin() {
+  if (running_ || queue_.empty() || !all_there()) {
+    return;
+  }
+  const device_launch& head = queue_.front();
+  running_ = true;
+  began_ = now();
+  if (sink_) {
+    sink_({.what = schedule_event::launch,
+           .kernel = head.kernel,
+           .step = head.step,
+           .start = now(),
+           .end = now() + head.duration});
+  }
+  after(head.duration, [this] { finish(); });
+}
+
+void gpu::finish() {
+  const device_launch head = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = false;
+  for (const block_range r : head.touched->writes) {
+    for_each(r, [&](block_id b) { map_.write(b); });
+  }
+  device_event e;
+  e.what = device_event::kind::launch_finished;
+  e.launch = head.id;
+  e.at = now();
+  e.began = began_;
+  const nanoseconds could_begin = finished_at_ > head.given ? finished_at_ : head.given;
+  e.stalled = began_ - could_begin;
+  finished_at_ = now();
+  report(e);
+  finished_.push_back({head.id, began_, now()});
+  stir();
+}
+
+}  // namespace deepum::replay

@@ -1,0 +1,195 @@
+#pragma once
+
+#include "replay/schedule.hpp"
+#include "replay/workload.hpp"
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace deepum::replay {
+
+/// What moving blocks costs on the simulated GPU of a replay.
+struct link_costs {
+  double h2d_gbps = 50.8;           ///< 10^9 bytes a second
+  double d2h_gbps = 50.8;           ///< 10^9 bytes a second
+  nanoseconds copy_latency{2'000};  ///< of each copy, whatever its length
+  nanoseconds fault_latency{0};     ///< from a page fault to the copy that serves it
+};
+
+/// A launch as the device gets it.
+struct device_launch {
+  launch_id id{};
+  const touched_blocks* touched = nullptr;  ///< outlives the launch
+  block_set all{};                          ///< of those, what is read or written
+  nanoseconds duration{};
+  std::uint32_t kernel = 0;  ///< its place in the step, for the schedule
+  std::uint32_t step = 0;    ///< for the schedule
+  nanoseconds given{};       ///< when it was enqueued; set by the device
+};
+
+/// What became of a launch.
+struct executed_launch {
+  launch_id id{};
+  nanoseconds began{};
+  nanoseconds ended{};
+};
+
+/// The simulated GPU of a replay: launches of known duration, one link in each direction, blocks that move as a whole.
+///
+/// A launch begins when all its blocks are on the device, and none of them leaves while it runs. What the launch at the
+/// head of the queue misses, and nothing is bringing, faults: one block after another, and where there is no room the
+/// least recently migrated block that the launch does not use is driven out first, as the driver of managed memory
+/// does. Commands move ranges; those of one direction are carried out in order, one copy at a time, and a fault goes
+/// before the next copy. Everything that happens goes into a schedule that a referee can check.
+///
+/// The engine sees it through `managed_blocks` or `backed_blocks`. Threads: one.
+class gpu {
+ public:
+  using schedule_sink = std::function<void(const schedule_entry&)>;
+
+  /// @param blocks  Length of the address range.
+  /// @param room    Blocks that fit on the device.
+  /// @param backed  The host keeps a copy of what is on the device, which is current until a launch writes; else
+  ///                contents are in one place only, and whatever leaves is copied.
+  gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink);
+  gpu(const gpu&) = delete;
+  gpu& operator=(const gpu&) = delete;
+
+  /// @name For the program that is replayed
+  /// @{
+
+  /// The host has written the block before the program began.
+  void put_on_host(block_id b) { map_.write_on_host(b); }
+  /// Enqueues a launch.
+  void launch(device_launch l);
+  /// Launches that have not finished.
+  [[nodiscard]] std::size_t queued() const { return queue_.size(); }
+  /// Lets the next thing happen. Something must be due.
+  void run_next();
+  /// Nothing will ever happen any more.
+  [[nodiscard]] bool quiet() const { return due_ == 0; }
+  /// Events reported so far.
+  [[nodiscard]] std::uint64_t reports() const { return reports_; }
+  /// Launches that finished since the last call.
+  [[nodiscard]] std::vector<executed_launch> take_finished();
+  [[nodiscard]] nanoseconds now() const { return loop_.now(); }
+  /// Runs whenever it has been notified. Nothing: never.
+  void attach(std::function<void()> pump) { pump_ = std::move(pump); }
+  /// @}
+
+  /// @name For memory kinds
+  /// @{
+  [[nodiscard]] std::uint32_t blocks() const { return map_.size(); }
+  [[nodiscard]] std::uint32_t free_rooms() const { return map_.room(); }
+  bool prefetch(block_range range, std::uint64_t ticket);
+  bool populate(block_range range, std::uint64_t ticket);
+  bool evict(block_range range, std::uint64_t ticket);
+  bool clean(block_range range, std::uint64_t ticket);
+  bool drop(block_range range, std::uint64_t ticket);
+  bool discard(block_range range, std::uint64_t ticket);
+  void poll(std::vector<device_event>& events);
+  void notify();
+  /// @}
+
+ private:
+  struct operation {
+    schedule_event what = schedule_event::copy_in;
+    block_range rest{};  // not yet begun
+    std::uint64_t ticket = 0;
+  };
+  struct lane {
+    std::deque<operation> queue{};
+    bool busy = false;
+  };
+
+  void after(nanoseconds delay, std::function<void()> what);
+  [[nodiscard]] nanoseconds copy_time(double gbps, std::uint32_t count) const;
+  void note(schedule_event what, block_range range, nanoseconds length = {});
+  void report(device_event::kind what, block_range range, std::uint64_t ticket, reason why = reason::fault);
+  void report(const device_event& e);
+
+  void stir();
+  void work_in();
+  void work_out();
+  void begin_copy_in(block_range range, std::uint64_t ticket, bool last);
+  void begin_copy_out(schedule_event what, block_range range, std::uint64_t ticket, bool last);
+  void place_new(block_range range, std::uint64_t ticket);
+  void give_up(block_range range, std::uint64_t ticket, reason why);
+  void serve_fault();
+  [[nodiscard]] bool make_room_for_fault();
+
+  void try_begin();
+  [[nodiscard]] bool all_there();
+  void finish();
+  [[nodiscard]] bool used_by_head(block_id b) const;
+
+  sim::event_loop loop_{};
+  block_map map_;
+  link_costs costs_;
+  bool backed_;
+  schedule_sink sink_;
+  std::function<void()> pump_{};
+  bool pump_due_ = false;
+  std::size_t due_ = 0;  // events
+
+  lane in_{};
+  lane out_{};
+  std::deque<device_launch> queue_{};
+  std::vector<executed_launch> finished_{};
+  std::vector<device_event> events_{};
+  std::uint64_t reports_ = 0;
+  nanoseconds began_{};        // the launch that is running
+  nanoseconds finished_at_{};  // the launch before it
+  bool running_ = false;
+  std::size_t checked_range_ = 0;    // of the head: the blocks before are there
+  std::uint32_t checked_block_ = 0;  // of that range
+  std::optional<block_id> fault_{};  // being served
+  bool fault_due_ = false;           // its latency is over
+  bool stirring_ = false;            // `stir` is on the stack
+  bool stir_again_ = false;
+};
+
+/// Managed memory on such a GPU.
+class managed_blocks {
+ public:
+  explicit managed_blocks(gpu& device) : gpu_(device) {}
+
+  [[nodiscard]] std::byte* base() const { return nullptr; }
+  [[nodiscard]] bytes capacity() const { return block_size * gpu_.blocks(); }
+  [[nodiscard]] location place() const { return location::device(); }
+  [[nodiscard]] bytes free_memory() const { return block_size * gpu_.free_rooms(); }
+  bool prefetch(block_range r, std::uint64_t ticket) { return gpu_.prefetch(r, ticket); }
+  bool evict(block_range r, std::uint64_t ticket) { return gpu_.evict(r, ticket); }
+  bool discard(block_range r, std::uint64_t ticket) { return gpu_.discard(r, ticket); }
+  bool advise(block_range, advice, location) { return true; }
+  [[nodiscard]] nanoseconds now() const { return gpu_.now(); }
+  void poll(std::vector<device_event>& events) { gpu_.poll(events); }
+  void notify() { gpu_.notify(); }
+
+ protected:
+  gpu& device() { return gpu_; }
+
+ private:
+  gpu& gpu_;
+};
+
+/// Memory with permanent host copies on such a GPU, as mapped memory is.
+class backed_blocks : public managed_blocks {
+ public:
+  using managed_blocks::managed_blocks;
+
+  bool populate(block_range r, std::uint64_t ticket) { return device().populate(r, ticket); }
+  bool clean(block_range r, std::uint64_t ticket) { return device().clean(r, ticket); }
+  bool drop(block_range r, std::uint64_t ticket) { return device().drop(r, ticket); }
+};
+
+}  // namespace deepum::replay

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <deepum/policy/plan_writing.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/policy/policy_options.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Demand fetching without prediction: what an issued launch declares is brought in, and what was used least recently
+/// makes room. What every caching offloader does; here to be compared with.
+class lru_policy final : public policy {
+ public:
+  explicit lru_policy(const policy_options& options = {}) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "lru"; }
+
+  void on_launch(const launch_record& record, const block_map& map) override {
+    ++launches_;
+    gate_.stir();
+    if (links_.empty()) {
+      links_.resize(std::size_t{map.size()} + 1);
+      links_.back() = {map.size(), map.size()};
+    }
+    for (const block_access& a : record.accesses) {
+      for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
+        use(b);
+      }
+    }
+    in_flight_.push_back(record);
+  }
+  void on_finish(launch_id launch, stream_id, const block_map&) override {
+    gate_.stir();
+    std::erase_if(in_flight_, [&](const launch_record& r) { return r.id == launch; });
+  }
+  void on_fault(const fault_record& fault, const block_map&) override {
+    gate_.stir();
+    if (!links_.empty()) {
+      use(fault.block.value);
+    }
+  }
+  void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
+  void on_live(block_range, const block_map&) override { gate_.stir(); }
+  void on_dead(block_range, launch_id, const block_map&) override { gate_.stir(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
+
+  void plan_next(const block_map& map, plan& out) override {
+    if (!gate_.open(map)) {
+      return;
+    }
+    out.supersedes = true;
+    missing_.clear();
+    for (const launch_record& l : in_flight_) {
+      for (const block_access& a : l.accesses) {
+        for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
+          if (missing_.size() != detail::blocks_per_plan && !map.present(block_id{b}) &&
+              !detail::is_dead(map[block_id{b}])) {
+            missing_.push_back(block_id{b});
+          }
+        }
+      }
+    }
+    make_room(map, out);
+    const std::size_t from = out.commands.size();
+    for (const block_id b : missing_) {
+      detail::append(out, {.what = action::prefetch, .why = reason::issued, .to = map.device()}, b, from);
+    }
+  }
+
+  [[nodiscard]] bool holds_launches() const override { return options_.hold_launches; }
+  [[nodiscard]] bool ready(launch_id launch, stream_id, const block_map& map) const override {
+    const auto it =
+        std::find_if(in_flight_.begin(), in_flight_.end(), [launch](const launch_record& r) { return r.id == launch; });
+    return it == in_flight_.end() || detail::all_ready(map, it->accesses);
+  }
+
+  [[nodiscard]] policy_statistics statistics() const override {
+    return {.launches = launches_, .unpredicted = launches_, .table_bytes = links_.capacity() * sizeof(link)};
+  }
+
+ private:
+  struct link {
+    std::uint32_t older = unlinked;
+    std::uint32_t newer = unlinked;
+  };
+  static constexpr std::uint32_t unlinked = 0xffffffffU;
+
+  [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(links_.size() - 1); }
+
+  // The block becomes the one used last.
+  void use(std::uint32_t b) {
+    if (links_[b].older != unlinked) {
+      links_[links_[b].older].newer = links_[b].newer;
+      links_[links_[b].newer].older = links_[b].older;
+    }
+    const std::uint32_t newest = links_[sentinel()].older;
+    links_[b] = {newest, sentinel()};
+    links_[newest].newer = b;
+    links_[sentinel()].older = b;
+  }
+
+  // What nothing in flight uses leaves, the least recently used first; dead contents before all others.
+  void make_room(const block_map& map, plan& out) {
+    std::int64_t needed = static_cast<std::int64_t>(missing_.size()) - detail::room_to_come(map);
+    for (const bool dead : {true, false}) {
+      for (std::uint32_t b = links_.empty() ? 0 : links_[sentinel()].newer;
+           needed > 0 && !links_.empty() && b != sentinel(); b = links_[b].newer) {
+        const block_state& s = map[block_id{b}];
+        if (map.resident(block_id{b}) && s.moving == motion::none && s.users == 0 && detail::is_dead(s) == dead) {
+          command c{.what = action::evict, .why = reason::make_room, .to = location::host()};
+          if (dead) {
+            c.what = action::discard;
+            c.why = reason::dead;
+          }
+          detail::append(out, c, block_id{b});
+          --needed;
+        }
+      }
+    }
+  }
+
+  policy_options options_;
+  std::deque<launch_record> in_flight_{};
+  std::vector<link> links_{};  // by block, and where the list begins and ends: blocks in the order of their last use
+  std::vector<block_id> missing_{};
+  detail::plan_gate gate_{};
+  std::uint64_t launches_ = 0;
+};
+
+}  // namespace v0
+}  // namespace deepum
