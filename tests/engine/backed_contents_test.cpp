@@ -22,7 +22,7 @@ using namespace deepum;
 using deepum::access;  // not the one of POSIX
 using deepum_test::scripted_policy;
 
-constexpr std::uint32_t arena_blocks = 12;
+constexpr std::uint32_t arena_blocks = 8;
 constexpr std::uint64_t poison = ~std::uint64_t{0};
 
 block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
@@ -202,7 +202,7 @@ class random_run {
  public:
   explicit random_run(std::uint32_t seed) : random_(seed) {
     engine_options o;
-    o.budget = block_size * 6;
+    o.budget = block_size * 5;
     o.log = {};
     o.failures_until_pause = 1'000'000;
     o.commands_in_flight = 1 + below(3);
@@ -211,8 +211,8 @@ class random_run {
     for (stream_id& s : streams_)
       s = engine_->open_stream(std::nullopt);
     REQUIRE(engine_->live(blocks(0, arena_blocks)));
-    engine_->host_access(blocks(0, 8), access::update);
-    for_each(blocks(0, 8), [&](std::uint32_t b) { truth_[b] = memory_.all[b].host = ++version_; });
+    engine_->host_access(blocks(0, 6), access::update);
+    for_each(blocks(0, 6), [&](std::uint32_t b) { truth_[b] = memory_.all[b].host = ++version_; });
     engine_->pump();
   }
 
@@ -259,7 +259,7 @@ class random_run {
   }
 
   void step() {
-    switch (below(12)) {
+    switch (below(14)) {
       case 0:
       case 1:
         if (in_flight_.size() < 4) submit();
@@ -273,15 +273,13 @@ class random_run {
         plan_something();
         break;
       case 6:
-        host_writes(some(2));
+        if (below(2) == 0) host_writes(some(2));
         break;
       case 7:
-        change_liveness(some(3));
+        if (below(2) == 0) change_liveness(some(3));
         break;
       case 8:
-        if (below(4) == 0) memory_.take_back(below(arena_blocks), reason::make_room);
-        break;
-      case 9:
+        if (below(6) == 0) memory_.take_back(below(arena_blocks), reason::make_room);
         if (below(6) == 0) memory_.refuse = 1;
         break;
       default:
@@ -419,7 +417,7 @@ class random_run {
     });
   }
   void change_liveness(block_range r) {
-    if (below(2) == 0) {
+    if (below(4) == 0) {
       if (used(r)) return;  // nobody uses what is dead
       for_each(r, [&](std::uint32_t b) {
         dead_[b] = true;
