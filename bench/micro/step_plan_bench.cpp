@@ -1,6 +1,7 @@
 // How long a whole step takes to plan. Arguments that are no flags of Google Benchmark are workloads to plan as well:
 // step_plan_bench [--benchmark_...] [WORKLOAD.jsonl.gz]...
 
+#include "replay/step_of.hpp"
 #include "replay/workload.hpp"
 #include <deepum/policy/step_plan.hpp>
 
@@ -78,25 +79,6 @@ measured_step synthetic_step() {
   return m;
 }
 
-// The first step of a workload. What a launch finds dead it need not fetch.
-measured_step step_of(const replay::workload& w) {
-  measured_step m{.name = w.name};
-  for (const replay::workload_launch& l : w.launches) {
-    const replay::touched_blocks& touched = l.touches(0);
-    m.step.add_launch(l.duration);
-    for (const block_range r : touched.reads) {
-      m.step.add_use(r, access::read);
-    }
-    for (const block_range r : touched.writes) {
-      m.step.add_use(r, access::update);
-    }
-    for (const block_range r : l.dead) {
-      m.step.add_death(r);
-    }
-  }
-  return m;
-}
-
 void count_blocks(measured_step& m) {
   const step_segments cut(m.step);
   for (const step_segment& s : cut.segments()) {
@@ -153,7 +135,8 @@ int main(int argc, char** argv) {
   steps.push_back(synthetic_step());
   for (int i = 1; i < argc; ++i) {
     try {
-      steps.push_back(step_of(replay::read_workload(argv[i])));
+      const replay::workload w = replay::read_workload(argv[i]);
+      steps.push_back({.name = w.name, .step = step_of(w)});
     } catch (const std::exception& e) {
       std::fprintf(stderr, "step_plan_bench: %s\n", e.what());
       return 1;
