@@ -62,6 +62,8 @@ TEST_CASE("a regime that only gets slower has not recovered in its last turns") 
   const auto all = report("000010000", {10, 10, 10, 10, 5, 10, 10, 10, 90});
   REQUIRE(all.size() == 3);
   CHECK(all[2].recovered_in == 1);
+  // Ten is nine tenths of the speed of nine.
+  CHECK(report("0000", {10, 9, 9, 9})[0].recovered_in == 1);
   const auto short_visit = report("0000010", {10, 10, 10, 10, 10, 5, 90});
   CHECK_FALSE(short_visit[2].recovered_in.has_value());
   CHECK(short_visit[2].worst == nanoseconds{90});

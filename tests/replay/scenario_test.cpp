@@ -72,6 +72,11 @@ struct chain {
     d.launches.push_back(
         {.kernel = kernel, .duration = nanoseconds{ns}, .in = std::move(in), .out = std::move(out), .blocks = {}});
   }
+  void free_after(std::int64_t number, std::uint32_t launch) {
+    std::find_if(d.tensors.begin(), d.tensors.end(), [&](const described_tensor& t) {
+      return t.id == number;
+    })->freed_after = launch;
+  }
   [[nodiscard]] std::shared_ptr<const workload> build(bool reuse) {
     place(d, {.which = std::vector<bool>(d.tensors.size(), true), .taken = {}, .from_block = 5, .reuse = reuse});
     return std::make_shared<const workload>(build_workload("chain", d));
@@ -298,7 +303,9 @@ TEST_CASE("batch: what depends on the batch shrinks, and the time of the launche
 }
 
 TEST_CASE("validation: a forward pass that updates nothing follows every so many steps") {
-  const auto base = chain(6).build(true);
+  chain c(6);
+  c.free_after(chain::id(0, chain::result), 20);
+  const auto base = c.build(true);
   const program p = make_scenario("validation", base, {.steps = 3, .validation = 2});
   CHECK(turns_of(p) == "0010010010010");
   CHECK(regimes_of(p) == turns_of(p));
@@ -355,6 +362,7 @@ TEST_CASE("two models: another one, half as large, on a stream and at addresses 
 TEST_CASE("growth: a layer more, with weights of its own, forward and backward") {
   chain c(16);
   c.d.launches[16].blocks[chain::id(8, chain::weight)] = {{1}, {2}};
+  c.free_after(chain::id(3, chain::result), 60);
   const auto base = c.build(true);
   const program p = make_scenario("growth", base, {.steps = 2});
   CHECK(turns_of(p) == "001111");
@@ -371,6 +379,8 @@ TEST_CASE("growth: a layer more, with weights of its own, forward and backward")
   CHECK(w.blocks > base->blocks);
   CHECK(block_count(w.persistent) == block_count(base->persistent) + 6);
   CHECK(w.persistent.back().begin_value() >= base->end_block);
+  CHECK(tensor(*base, chain::id(3, chain::result)).freed_after == 60);
+  CHECK(tensor(w, chain::id(3, chain::result)).freed_after == 63);
 
   // The second layer reads the first one's input, and writes nothing that the first one wrote.
   const workload_launch& first = w.launches[16];
@@ -437,8 +447,32 @@ TEST_CASE("reuse: what does not persist lies elsewhere, and the launches are the
   }
 }
 
+TEST_CASE("reuse: what shares blocks with something that persists stays, and nothing else comes there") {
+  // Blocks 0 and 1 hold tensors 0 and 1, of which one persists; those from 2 on hold one tensor each.
+  workload_description d{.name = "d"};
+  d.tensors = {{.id = 0, .size = bytes{512}, .address = bytes{0}, .persistent = true},
+               {.id = 1, .size = bytes{one_block}, .address = bytes{512}}};
+  d.launches = {{.kernel = "k", .duration = nanoseconds{1}, .in = {0}, .out = {1}, .blocks = {}}};
+  for (std::int64_t i = 2; i != 10; ++i) {
+    d.tensors.push_back(
+        {.id = i, .size = bytes{one_block}, .address = bytes{static_cast<std::uint64_t>(i) * one_block}});
+    d.launches.front().out.push_back(i);
+  }
+  const auto base = std::make_shared<const workload>(build_workload("d", d));
+  const program p = make_scenario("reuse", base, {});
+  check_valid(p);
+  for (const std::size_t i : {1U, 2U}) {
+    const workload& w = *p.workloads[i];
+    CHECK(w.tensors[1].address == bytes{512});
+    CHECK(w.blocks == base->blocks);
+    CHECK(w.end_block == base->end_block);
+  }
+}
+
 TEST_CASE("random: every step has an order of its own, in which tensors are born before they are used") {
-  const auto base = chain(12).build(true);
+  chain c(12);
+  c.free_after(chain::id(11, chain::workspace), 40);
+  const auto base = c.build(true);
   const program p = make_scenario("random", base, {.steps = 3});
   CHECK(turns_of(p) == "000123000");
   CHECK(regimes_of(p) == "000111000");
@@ -452,6 +486,10 @@ TEST_CASE("random: every step has an order of its own, in which tensors are born
     std::sort(sorted.begin(), sorted.end());
     std::sort(original.begin(), original.end());
     CHECK(sorted == original);
+    // Its statistics are its last use.
+    const std::uint32_t freed = tensor(w, chain::id(11, chain::workspace)).freed_after;
+    CHECK(w.launches[freed].kernel == "statistics");
+    CHECK(w.tensors[w.launches[freed].operands.front().tensor].id == chain::id(11, chain::workspace));
   }
   CHECK(orders.size() == 4);
 }
