@@ -25,6 +25,7 @@ struct run_options {
   float learning_rate = 0;
   std::uint64_t seed = 0;
   std::int64_t sample = 0;  ///< bytes to write with the trained model
+  std::string tables{};     ///< file that the policy's tables come from and go to; empty: none
 };
 
 }  // namespace train_gpt

@@ -52,6 +52,8 @@ ABSL_FLAG(double, learning_rate, 4e-3, "peak learning rate of AdamW");
 ABSL_FLAG(std::uint64_t, seed, 1, "of weights, batches and the sample");
 ABSL_FLAG(std::string, corpus, TRAIN_GPT_CORPUS, "the text to learn");
 ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step");
+ABSL_FLAG(std::string, tables, "",
+          "file for what the policy learns: the run begins with it, where it is there, and replaces it at the end");
 ABSL_FLAG(std::int64_t, sample, 160, "bytes that the trained model writes at the end");
 
 namespace train_gpt {
@@ -120,7 +122,8 @@ absl::StatusOr<run_options> options_from_flags() {
                       .steps = absl::GetFlag(FLAGS_steps),
                       .learning_rate = static_cast<float>(absl::GetFlag(FLAGS_learning_rate)),
                       .seed = absl::GetFlag(FLAGS_seed),
-                      .sample = absl::GetFlag(FLAGS_sample)};
+                      .sample = absl::GetFlag(FLAGS_sample),
+                      .tables = absl::GetFlag(FLAGS_tables)};
   if (absl::Status s = in_range("steps", options.steps, 1, 1'000'000); !s.ok()) return s;
   if (absl::Status s = in_range("sample", options.sample, 0, 1'000'000); !s.ok()) return s;
   if (!(options.learning_rate > 0 && options.learning_rate <= 1)) {
@@ -138,6 +141,9 @@ absl::StatusOr<run_options> options_from_flags() {
   absl::StatusOr<std::vector<std::string>> policies = policies_from_flags();
   if (!policies.ok()) return policies.status();
   options.policies = *std::move(policies);
+  if (!options.tables.empty() && options.policies.size() != 1) {
+    return absl::InvalidArgumentError("--tables goes with one policy; each has its own tables");
+  }
 
   options.budget = absl::GetFlag(FLAGS_budget).of(footprint(options.shape));
   if (options.budget < deepum::block_size) {

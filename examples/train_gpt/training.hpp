@@ -52,7 +52,8 @@ policy_run train(const run_options& options, const std::string& policy, const st
   deepum::arena_options arena_options{.capacity = capacity,
                                       .device_budget = policy == "um" ? memory : memory - headroom,
                                       .policy = policy,
-                                      .tuning = {.lookahead = options.lookahead.degree}};
+                                      .tuning = {.lookahead = options.lookahead.degree},
+                                      .tables = options.tables};
   arena_options.observer = [&faulted](const deepum::device_event& e, deepum::launch_id launch) {
     if (e.what == deepum::device_event::kind::fault) faulted.push_back(launch);
   };
@@ -86,6 +87,7 @@ policy_run train(const run_options& options, const std::string& policy, const st
     run.table_bytes = now.policy.table_bytes;
     on_step(run);
   }
+  if (!options.tables.empty()) arena.save_tables(options.tables);  // the next run begins with training, as this one did
   if (sample != nullptr) *sample = write_text(model, "The ", options.sample, options.seed);
   return run;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena/allocation_table.hpp>
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +26,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +44,10 @@ struct arena_options {
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
   std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
   policy_options tuning{};      ///< for the policy
+  /// A file of `arena::save_tables` to begin with, so that a second run of a program moves blocks ahead of its very
+  /// first launches. None, or none there yet: the policy begins with nothing. It does so too, with a line in the log,
+  /// where the file is damaged or of another policy, version or block table shape.
+  std::string tables{};
   std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
   std::function<void(const device_event&, launch_id)> observer{};    ///< see `engine_options`
 };
@@ -80,10 +87,13 @@ class arena {
         engine_(memory_, make_policy(policy_name_, options.tuning),
                 engine_options{.budget = checked_budget(options.device_budget),
                                .headroom = options.headroom,
-                               .log = std::move(options.log),
+                               .log = options.log,
                                .observer = std::move(options.observer)}),
         table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity()),
         probe_(memory_) {
+    if (!options.tables.empty()) {
+      load_tables(options.tables, options.log);
+    }
     memory_.attach([this] { engine_.pump(); });
   }
   ~arena() {
@@ -268,10 +278,20 @@ class arena {
   /// The policy that decides, after DEEPUM_POLICY.
   [[nodiscard]] const std::string& policy_name() const { return policy_name_; }
   /// Whether an address lies in the arena. No lock.
-  [[nodiscard]] bool contains(const void* p) const {
-    const std::uintptr_t base = address_of(memory_.base());
-    return address_of(p) >= base && address_of(p) - base < memory_.capacity().count;
+  [[nodiscard]] bool contains(const void* p) const { return offset_of(p).has_value(); }
+  /// Where in the arena an address lies; nothing where it does not. No lock.
+  [[nodiscard]] std::optional<bytes> offset_of(const void* p) const {
+    const bytes offset{address_of(p) - address_of(memory_.base())};  // wraps for what lies before the arena
+    return offset < memory_.capacity() ? std::optional<bytes>(offset) : std::nullopt;
   }
+  /// @}
+
+  /// @name Tables
+  /// @{
+  /// Saves what the policy has learned, for `arena_options::tables` of the next run. Launches are recognised in it as
+  /// long as the program allocates in the same order. The file is replaced as a whole.
+  /// @errors  `status::io_failure`; then the file is as it was.
+  void save_tables(const std::string& path) { save_archive(path, engine_.save_tables()); }
   /// @}
 
   /// @name For streams and tools
@@ -330,6 +350,22 @@ class arena {
 
   static std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
+  /// A run without what an earlier one has learned is slower and nothing else, so no error comes out of here.
+  void load_tables(const std::string& path, const std::function<void(std::string_view)>& log) {
+    std::string why;
+    try {
+      engine_.load_tables(load_archive(path));
+      return;
+    } catch (const error& e) {
+      if (e.code() == status::io_failure && e.native_code() == ENOENT) {
+        return;  // the first run
+      }
+      why = e.code() == status::io_failure ? e.what() : path + ": " + e.what();
+    }
+    if (log) {
+      log(why + "; the policy begins without tables");
+    }
+  }
   static std::string chosen_policy(const arena_options& options) {
     const char* chosen = std::getenv("DEEPUM_POLICY");
     if (chosen == nullptr || *chosen == '\0') {

@@ -44,26 +44,41 @@ template <class T>
   }
 }
 
+/// Takes memory into a signature: by its offset in the arena, so that it is the same in the next run of the program.
+/// An address elsewhere is a number like any other.
+/// @param offset_of  Where an address lies in the arena; nothing where it does not.
+/// @returns          Whether it lies in the arena.
+template <class OffsetOf>
+bool sign(signature_builder& signature, const operand& o, const OffsetOf& offset_of) {
+  const std::optional<bytes> offset = offset_of(o.address);
+  if (offset) {
+    signature.operand(offset->count, o.size == operand::whole ? 0 : o.size.count, o.mode);
+  } else {
+    signature.scalar(&o.address, sizeof o.address);
+  }
+  return offset.has_value();
+}
+
 /// Collects what the arguments of one launch tell: its operands, its signature, whether they can tell all.
 template <std::size_t MaxOperands>
 class argument_reader {
  public:
   explicit argument_reader(std::string_view name) : signature_(name) {}
 
-  /// @param is_ours  Whether an address lies in the arena: others are numbers like any other.
-  template <class Argument, class IsOurs>
-  void read(const Argument& argument, const IsOurs& is_ours) {
+  /// @param offset_of  As for `sign`.
+  template <class Argument, class OffsetOf>
+  void read(const Argument& argument, const OffsetOf& offset_of) {
     if constexpr (is_typed_operand<Argument>::value) {
       // Whoever declares a void pointer says with it that it is plain memory.
       using pointee = std::remove_cv_t<std::remove_pointer_t<decltype(argument.pointer)>>;
       complete_ = complete_ && (std::is_void_v<pointee> || hides_no_pointers<pointee>);
-      add(argument, is_ours);
+      add(argument, offset_of);
     } else if constexpr (std::is_null_pointer_v<Argument>) {
       signature_.scalar(nullptr, 0);
     } else if constexpr (std::is_pointer_v<Argument> && !std::is_function_v<std::remove_pointer_t<Argument>>) {
       using pointee = std::remove_pointer_t<Argument>;
       complete_ = complete_ && hides_no_pointers<std::remove_cv_t<pointee>>;
-      add({argument, operand::whole, std::is_const_v<pointee> ? access::read : access::update}, is_ours);
+      add({argument, operand::whole, std::is_const_v<pointee> ? access::read : access::update}, offset_of);
     } else {
       static_assert(std::is_trivially_copyable_v<Argument>, "arguments of a kernel are copied byte by byte");
       complete_ = complete_ && (hides_no_pointers<Argument> || std::is_pointer_v<Argument>);
@@ -71,14 +86,10 @@ class argument_reader {
     }
   }
 
-  template <class IsOurs>
-  void add(const operand& o, const IsOurs& is_ours) {
-    if (is_ours(o.address)) {
-      signature_.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count,
-                         o.mode);
+  template <class OffsetOf>
+  void add(const operand& o, const OffsetOf& offset_of) {
+    if (sign(signature_, o, offset_of)) {
       operands_[count_++] = o;
-    } else {
-      signature_.scalar(&o.address, sizeof o.address);
     }
   }
 
@@ -136,8 +147,8 @@ class stream {
   template <class Kernel, class... Args>
   launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::argument_reader<sizeof...(Args)> reader(name);
-    const auto is_ours = [this](const void* p) { return arena_.contains(p); };
-    (reader.read(static_cast<const std::decay_t<Args>&>(args), is_ours), ...);
+    const auto offset_of = [this](const void* p) { return arena_.offset_of(p); };
+    (reader.read(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
     const open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
     native_.launch(grid, block, shared, kernel, detail::kernel_argument(std::forward<Args>(args))...);
     return opened.id;
@@ -152,12 +163,7 @@ class stream {
   }
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
-    signature_builder signature(name);
-    for (const operand& o : operands) {
-      signature.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size == operand::whole ? 0 : o.size.count,
-                        o.mode);
-    }
-    const open_launch opened(*this, name, signature.finish(), operands, !operands.empty());
+    const open_launch opened(*this, name, signature_of(name, operands), operands, !operands.empty());
     std::forward<Enqueue>(enqueue)(native_.native());
     return opened.id;
   }
@@ -209,16 +215,19 @@ class stream {
     launch_id id{};
   };
 
+  [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const {
+    signature_builder signature(name);
+    for (const operand& o : operands) {
+      detail::sign(signature, o, [this](const void* p) { return arena_.offset_of(p); });
+    }
+    return signature.finish();
+  }
   template <class Enqueue>
   launch_id transfer(std::string_view name, std::span<const operand> operands, bytes n, Enqueue&& enqueue) {
     if (n.count == 0) {
       return {};
     }
-    signature_builder signature(name);
-    for (const operand& o : operands) {
-      signature.operand(reinterpret_cast<std::uintptr_t>(o.address), o.size.count, o.mode);
-    }
-    const open_launch opened(*this, name, signature.finish(), operands, true);
+    const open_launch opened(*this, name, signature_of(name, operands), operands, true);
     enqueue();
     return opened.id;
   }

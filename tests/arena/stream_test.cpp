@@ -135,7 +135,7 @@ TEST_CASE("the types of the arguments say what a launch does with them") {
   float* b = arena.allocate<float>(1 << 20);
   const auto declared = [&](auto... arguments) {
     detail::argument_reader<sizeof...(arguments)> reader("k");
-    (reader.read(arguments, [&](const void* p) { return arena.contains(p); }), ...);
+    (reader.read(arguments, [&](const void* p) { return arena.offset_of(p); }), ...);
     std::vector<block_access> accesses;
     arena.declare(reader.operands(), accesses);
     return std::pair(accesses, reader.complete());

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -72,6 +73,7 @@ TEST_CASE("bad input gives one clear line and a failure") {
       {"--device abacus", "there is no device"},
       {"--json /no/such/folder/x.json", "cannot write"},
       {"--json /", "cannot write"},
+      {"--tables x --policy all", "goes with one policy"},
       {"--no_such_flag", "no_such_flag"},
       {"file.txt", "'file.txt'"},
   };
@@ -133,6 +135,34 @@ TEST_CASE("one policy alone, another profile, and the same run twice") {
   CHECK(first.status == 0);
   CHECK(first.output.find("sim:v100_pcie3") != std::string::npos);
   CHECK(run(options + "2>&1").output == first.output);
+}
+
+TEST_CASE("a second run with the tables of the first stalls less in its first step") {
+  const std::string tables = file_in_temporary_folder("tables");
+  std::filesystem::remove(tables);
+  const auto train = [&](const char* policy) {
+    const std::string path = file_in_temporary_folder("warm.json");
+    const outcome o = run("--layers 4 --width 192 --heads 4 --context 32 --batch 4 --steps 2 --sample 0 --policy " +
+                          std::string{policy} + " --tables " + tables + " --json " + path + " 2>&1");
+    CHECK(o.status == 0);
+    std::ifstream file{path};
+    const nlohmann::json json = nlohmann::json::parse(file);
+    file.close();
+    std::filesystem::remove(path);
+    return std::pair(json["policies"][0], o.output.find("the policy begins without tables") != std::string::npos);
+  };
+  const auto [cold, refused_nothing] = train("auto");
+  CHECK_FALSE(refused_nothing);
+  const auto [warm, refused_own] = train("auto");
+  CHECK_FALSE(refused_own);
+  CHECK(warm["loss"] == cold["loss"]);
+  CHECK(warm["stall_ns"][0].get<std::int64_t>() < cold["stall_ns"][0].get<std::int64_t>());
+  CHECK(train("deepum").second);
+  CHECK_FALSE(train("deepum").second);  // which has replaced the file
+  std::filesystem::remove(tables);
+  const outcome o = run("--tables /no/such/folder/x --policy um" + std::string{small} + "2>&1");
+  CHECK(o.status != 0);
+  CHECK(o.output.find("/no/such/folder/x: cannot be written") != std::string::npos);
 }
 
 TEST_CASE("a device of a single block trains") {

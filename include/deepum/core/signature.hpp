@@ -15,7 +15,8 @@ inline namespace v0 {
 /// `exact` takes in the name, the operands and the scalars in the order given; `shape` leaves the scalars out. Each
 /// argument goes in with its kind and length, so that no two different argument lists give the same words to hash:
 /// what remains are chance collisions of 64 bits. The hash is a multiply-fold in the manner of wyhash: it is neither
-/// keyed nor safe against an adversary, and it holds addresses, so it means something in this process only.
+/// keyed nor safe against an adversary. Memory goes in by its offset in the arena, so a program that allocates in the
+/// same order has the same signatures in its next run, on a machine of the same byte order.
 ///
 /// Not synchronised; a builder is a local variable. Cost: one or two multiplications for each 16 bytes, no allocation.
 ///
@@ -28,15 +29,15 @@ class signature_builder {
       : exact_(detail::absorb_bytes(detail::hash_key_c, header(kind::name, name.size()), name.data(), name.size())),
         shape_(exact_) {}
 
-  /// A pointer argument or a declared span.
-  /// @param address  Of its first byte.
-  /// @param size     In bytes, below 2^56; 0 where it is not known.
-  /// @param mode     What the launch does with it.
-  signature_builder& operand(std::uint64_t address, std::uint64_t size, access mode) {
+  /// A pointer argument or a declared span. Memory that no arena manages is a scalar.
+  /// @param offset  Of its first byte, from the beginning of the arena.
+  /// @param size    In bytes, below 2^56; 0 where it is not known.
+  /// @param mode    What the launch does with it.
+  signature_builder& operand(std::uint64_t offset, std::uint64_t size, access mode) {
     const std::uint64_t head =
         header(static_cast<kind>(static_cast<unsigned>(kind::operand) + static_cast<unsigned>(mode)), size);
-    exact_ = detail::absorb(exact_, address, head);
-    shape_ = detail::absorb(shape_, address, head);
+    exact_ = detail::absorb(exact_, offset, head);
+    shape_ = detail::absorb(shape_, offset, head);
     return *this;
   }
 

@@ -9,10 +9,12 @@
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy.hpp>
+#include <deepum/policy/saved_tables.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <deque>
@@ -20,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -251,6 +254,20 @@ class engine {
     return s;
   }
   [[nodiscard]] std::string_view policy_name() const { return policy_->name(); }
+
+  /// What the policy has learned up to this moment, for the next run of the program. Holds the state lock for as long
+  /// as that takes, which is linear in its tables.
+  [[nodiscard]] std::vector<std::byte> save_tables() {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    return deepum::save_tables(*policy_);
+  }
+  /// The policy begins with what an earlier run saved. Called before any stream is opened.
+  /// @errors  Those of `deepum::load_tables`; then the policy knows nothing.
+  void load_tables(std::span<const std::byte> archive) {
+    std::lock_guard lock(state_mutex_);
+    deepum::load_tables(*policy_, archive, map_.size());
+  }
 
   /// Takes what happened, tells the policy, plans, issues. Never waits for the device, never throws.
   void pump() {

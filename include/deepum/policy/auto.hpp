@@ -1,6 +1,8 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/execution_table.hpp>
+#include <deepum/error.hpp>
 #include <deepum/policy/advice.hpp>
 #include <deepum/policy/history.hpp>
 #include <deepum/policy/launch_needs.hpp>
@@ -47,8 +49,7 @@ class auto_policy final : public policy {
  public:
   explicit auto_policy(const policy_options& options = {})
       : options_(options),
-        history_(recognition::adaptive, execution_table::match::longest_suffix, options.max_execution_ids,
-                 options.max_execution_records),
+        history_(recognises, predicts, options.max_execution_ids, options.max_execution_records),
         needs_(make_launch_needs(options.predict, options.block_table)) {}
 
   [[nodiscard]] std::string_view name() const override { return "auto"; }
@@ -187,6 +188,32 @@ class auto_policy final : public policy {
     return true;
   }
 
+  /// What the streams did last and the advice belong to this run.
+  void save(archive_writer& out) const override {
+    out.section(tag, [&] {
+      out.put(predicts_pairs());
+      history_.save(out);
+      needs_->save(out);
+    });
+  }
+  void load(archive_reader& in, std::uint32_t blocks) override {
+    expects(launches_ == 0, "a policy gets its tables before the first launch");
+    auto needs = make_launch_needs(options_.predict, options_.block_table);
+    auto launches = in.section(tag, [&] {
+      if (in.get_bool() != predicts_pairs()) {
+        in.refuse(predicts_pairs() ? "they predict blocks by footprints, this policy by pairs"
+                                   : "they predict blocks by pairs, this policy by footprints");
+      }
+      history loaded =
+          history::load(in, recognises, predicts, options_.max_execution_ids, options_.max_execution_records);
+      needs->load(in, execution_id{loaded.execution_ids()}, blocks);
+      return loaded;
+    });
+    in.finish();
+    history_ = std::move(launches);
+    needs_ = std::move(needs);
+  }
+
   [[nodiscard]] policy_statistics statistics() const override {
     bytes tables = history_.memory() + needs_->memory() + advisor_.memory();
     for (const per_stream& s : streams_) {
@@ -214,6 +241,10 @@ class auto_policy final : public policy {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("auto");
+  static constexpr recognition recognises = recognition::adaptive;
+  static constexpr execution_table::match predicts = execution_table::match::longest_suffix;
+
   // The predictions made for one launch at most; the horizon is reached little by little.
   static constexpr std::size_t predictions_per_launch = 64;
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
@@ -242,6 +273,8 @@ class auto_policy final : public policy {
     std::uint64_t distance = 0;
     std::uint64_t migrated_at = 0;
   };
+
+  [[nodiscard]] bool predicts_pairs() const { return options_.predict == prediction::pairs; }
 
   per_stream& at(stream_id stream) {
     while (stream.value >= streams_.size()) {

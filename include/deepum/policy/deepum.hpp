@@ -1,7 +1,9 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block_table.hpp>
 #include <deepum/core/execution_table.hpp>
+#include <deepum/error.hpp>
 #include <deepum/policy/history.hpp>
 #include <deepum/policy/pair_tables.hpp>
 #include <deepum/policy/plan_writing.hpp>
@@ -13,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -36,7 +39,7 @@ class deepum_policy final : public policy {
 
   explicit deepum_policy(const policy_options& options = {})
       : options_(options),
-        history_(recognition::exact, execution_table::match::published),
+        history_(recognises, predicts),
         tables_(options.block_table) {}
 
   [[nodiscard]] std::string_view name() const override { return "deepum"; }
@@ -138,6 +141,24 @@ class deepum_policy final : public policy {
     });
   }
 
+  void save(archive_writer& out) const override {
+    out.section(tag, [&] {
+      history_.save(out);
+      tables_.save(out);
+    });
+  }
+  void load(archive_reader& in, std::uint32_t blocks) override {
+    expects(launches_ == 0, "a policy gets its tables before the first launch");
+    auto loaded = in.section(tag, [&] {
+      history launches = history::load(in, recognises, predicts);
+      const execution_id last{launches.execution_ids()};
+      return std::pair(std::move(launches), pair_tables::load(in, options_.block_table, last, blocks));
+    });
+    in.finish();
+    history_ = std::move(loaded.first);
+    tables_ = std::move(loaded.second);
+  }
+
   [[nodiscard]] policy_statistics statistics() const override {
     return {.launches = launches_,
             .predicted = history_.count(outcome::predicted),
@@ -148,6 +169,10 @@ class deepum_policy final : public policy {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("dpum");
+  static constexpr recognition recognises = recognition::exact;
+  static constexpr execution_table::match predicts = execution_table::match::published;
+
   struct flight {
     launch_id launch{};
     execution_id id{};

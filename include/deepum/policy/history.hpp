@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/execution_id_table.hpp>
 #include <deepum/core/execution_table.hpp>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -38,7 +40,9 @@ class history {
   /// @param max_ids      Execution IDs kept. 0: unbounded.
   /// @param max_records  Records kept. 0: unbounded.
   history(recognition how, execution_table::match match, std::uint32_t max_ids = 0, std::size_t max_records = 0)
-      : ids_(how, max_ids),
+      : how_(how),
+        match_(match),
+        ids_(how, max_ids),
         successions_(match, max_records) {}
 
   /// A launch was issued: identifies it, and records that it follows the one before it on its stream.
@@ -76,6 +80,33 @@ class history {
     return stream.value < contexts_.size() ? contexts_[stream.value] : execution_context{};
   }
 
+  /// Appends the launches and which follow which. The last launches of the streams belong to this run.
+  void save(archive_writer& out) const {
+    out.section(tag, [&] {
+      out.put(how_);
+      out.put(match_);
+      ids_.save(out);
+      successions_.save(out);
+    });
+  }
+  /// A history that was saved; no stream has launched anything. The parameters are those of a new one.
+  /// @errors  `status::bad_format`, also for one with other parameters, and where there is more than is kept.
+  [[nodiscard]] static history load(archive_reader& in, recognition how, execution_table::match match,
+                                    std::uint32_t max_ids = 0, std::size_t max_records = 0) {
+    return in.section(tag, [&] {
+      history loaded(how, match, max_ids, max_records);
+      if (in.get_enum(recognition::adaptive) != how) {
+        in.refuse("launches were recognised in another way, exact or adaptive");
+      }
+      if (in.get_enum(execution_table::match::longest_suffix) != match) {
+        in.refuse("launches were predicted by other records, those of the whole context or of the longest suffix");
+      }
+      loaded.ids_ = execution_id_table::load(in, how, max_ids);
+      loaded.successions_ = execution_table::load(in, execution_id{loaded.execution_ids()}, match, max_records);
+      return loaded;
+    });
+  }
+
   /// Launches that came out in this way.
   [[nodiscard]] std::uint64_t count(outcome o) const { return counts_[static_cast<std::size_t>(o)]; }
   [[nodiscard]] std::uint32_t execution_ids() const { return ids_.size(); }
@@ -84,6 +115,8 @@ class history {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("hist");
+
   // The number will mean another launch, so no stream may seem to have had it before.
   void forget(execution_id retired) {
     successions_.forget(retired);
@@ -100,6 +133,8 @@ class history {
     }
   }
 
+  recognition how_;
+  execution_table::match match_;
   execution_id_table ids_;
   execution_table successions_;
   std::vector<execution_context> contexts_{};  // by stream

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/footprint.hpp>
 #include <deepum/core/launch.hpp>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -58,6 +60,13 @@ class launch_needs {
   /// The blocks that a launch with this ID needs; an empty list where nothing is known. Never null.
   [[nodiscard]] virtual need_list of(execution_id id) = 0;
   virtual void forget(execution_id id) = 0;
+  /// Appends what is known of all launches that are over.
+  virtual void save(archive_writer& out) const = 0;
+  /// Takes what was saved, in place of its own.
+  /// @param last_id  Nothing may be known of a higher one.
+  /// @param blocks   Of the arena; no others may be named.
+  /// @errors         `status::bad_format`; then nothing has changed.
+  virtual void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) = 0;
   [[nodiscard]] virtual bytes memory() const = 0;
 
  protected:
@@ -135,6 +144,44 @@ class footprint_needs final : public launch_needs {
     slot(lists_, id).reset();
   }
 
+  void save(archive_writer& out) const override {
+    out.section(tag, [&] {
+      footprints_.save(out);
+      out.put(static_cast<std::uint64_t>(
+          std::count_if(declared_.begin(), declared_.end(), [](const auto& d) { return !d.empty(); })));
+      for (std::size_t id = 0; id < declared_.size(); ++id) {
+        if (!declared_[id].empty()) {
+          out.put(static_cast<std::uint32_t>(id));
+          out.put(std::uint64_t{declared_[id].size()});
+          for (const block_access& a : declared_[id]) {
+            out.put(a.range.first.value);
+            out.put(a.range.count);
+            out.put(a.mode);
+          }
+        }
+      }
+    });
+  }
+  void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) override {
+    std::vector<std::vector<block_access>> declared;
+    footprints_ = in.section(tag, [&] {
+      footprint_table footprints = footprint_table::load(in, last_id, blocks);
+      const std::size_t count = in.get_count(sizeof(std::uint32_t) + sizeof(std::uint64_t));
+      execution_id before{};
+      for (std::size_t i = 0; i < count; ++i) {
+        const execution_id id{in.get<std::uint32_t>()};
+        if (id <= before || id > last_id || footprints.find(id) == nullptr) {
+          in.refuse("a declaration of an execution ID that there is not, or out of order");
+        }
+        slot(declared, id) = load_declaration(in, blocks);
+        before = id;
+      }
+      return footprints;
+    });
+    declared_ = std::move(declared);
+    lists_.clear();
+  }
+
   [[nodiscard]] bytes memory() const override {
     bytes sum =
         footprints_.memory() + memory_of(lists_) + bytes{declared_.capacity() * sizeof(std::vector<block_access>)};
@@ -145,6 +192,24 @@ class footprint_needs final : public launch_needs {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("need");
+
+  [[nodiscard]] static std::vector<block_access> load_declaration(archive_reader& in, std::uint32_t blocks) {
+    std::vector<block_access> declared(in.get_count(2 * sizeof(std::uint32_t) + sizeof(access)));
+    for (block_access& a : declared) {
+      a.range.first = block_id{in.get<std::uint32_t>()};
+      a.range.count = in.get<std::uint32_t>();
+      a.mode = in.get_enum(access::overwrite);
+      if (a.range.empty() || a.range.begin_value() >= blocks || a.range.count > blocks - a.range.begin_value()) {
+        in.refuse("a declaration names a block that the arena has not got, or none");
+      }
+    }
+    if (declared.empty()) {
+      in.refuse("a declaration names nothing");
+    }
+    return declared;
+  }
+
   footprint_table footprints_{};
   std::vector<std::vector<block_access>> declared_{};  // by ID: as last declared
   std::vector<need_list> lists_{};                     // by ID: null where it has to be made again
@@ -154,7 +219,7 @@ class footprint_needs final : public launch_needs {
 /// alone, so that both ways to know a launch's blocks can be compared under one planner.
 class pair_needs final : public launch_needs {
  public:
-  explicit pair_needs(block_table_shape shape) : tables_(shape) {}
+  explicit pair_needs(block_table_shape shape) : shape_(shape), tables_(shape) {}
 
   void declare(execution_id, const launch_record&) override {}
   bool fault(execution_id id, launch_id launch, block_id block, access) override {
@@ -192,9 +257,16 @@ class pair_needs final : public launch_needs {
     slot(lists_, id).reset();
   }
 
+  void save(archive_writer& out) const override { tables_.save(out); }
+  void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) override {
+    tables_ = pair_tables::load(in, shape_, last_id, blocks);
+    lists_.clear();
+  }
+
   [[nodiscard]] bytes memory() const override { return tables_.memory() + memory_of(lists_) + walk_.memory(); }
 
  private:
+  block_table_shape shape_;
   pair_tables tables_;
   std::vector<need_list> lists_{};  // by ID: null where it has to be made again
   block_walk walk_{};

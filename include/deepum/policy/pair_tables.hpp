@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_table.hpp>
 #include <deepum/core/execution_id.hpp>
@@ -11,6 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -123,6 +126,56 @@ class pair_tables {
     std::erase_if(runs_, [&](const run& r) { return r.id == id; });
   }
 
+  /// Appends the tables of all launches. Runs that are not over have taught nothing yet.
+  void save(archive_writer& out) const {
+    out.section(tag, [&] {
+      out.put(shape_.rows);
+      out.put(shape_.ways);
+      out.put(shape_.successors);
+      out.put(static_cast<std::uint64_t>(
+          std::count_if(by_id_.begin(), by_id_.end(), [](const auto& e) { return e != nullptr; })));
+      for (std::size_t id = 0; id < by_id_.size(); ++id) {
+        if (by_id_[id]) {
+          out.put(static_cast<std::uint32_t>(id));
+          out.put(std::uint64_t{by_id_[id]->most_faults});
+          by_id_[id]->table.save(out);
+        }
+      }
+    });
+  }
+  /// Tables that were saved.
+  /// @param shape    They must be of this shape.
+  /// @param last_id  There may be no table of a higher one.
+  /// @param blocks   Of the arena; they may name no others.
+  /// @errors         `status::bad_format`.
+  [[nodiscard]] static pair_tables load(archive_reader& in, block_table_shape shape, execution_id last_id,
+                                        std::uint32_t blocks) {
+    return in.section(tag, [&] {
+      const block_table_shape saved{in.get<std::uint32_t>(), in.get<std::uint32_t>(), in.get<std::uint32_t>()};
+      if (saved != shape) {
+        in.refuse("block tables of " + std::to_string(saved.rows) + " rows, " + std::to_string(saved.ways) +
+                  " ways and " + std::to_string(saved.successors) + " successors");
+      }
+      pair_tables loaded(shape);
+      const std::size_t count = in.get_count(sizeof(std::uint32_t) + sizeof(std::uint64_t));
+      execution_id before{};
+      for (std::size_t i = 0; i < count; ++i) {
+        const execution_id id{in.get<std::uint32_t>()};
+        if (id <= before || id > last_id) {
+          in.refuse("a block table of an execution ID that there is not, or out of order");
+        }
+        entry& e = loaded.table_of(id);
+        e.most_faults = static_cast<std::size_t>(in.get<std::uint64_t>());
+        e.table = block_table::load(in, shape, blocks);
+        if (!e.table.start() || !e.table.end()) {
+          in.refuse("a block table of a launch has no start or no end");
+        }
+        before = id;
+      }
+      return loaded;
+    });
+  }
+
   [[nodiscard]] bytes memory() const {
     bytes sum = walk_.memory() + bytes{by_id_.capacity() * sizeof(by_id_[0])};
     for (const auto& e : by_id_) {
@@ -132,6 +185,8 @@ class pair_tables {
   }
 
  private:
+  static constexpr archive_tag tag = make_archive_tag("pair");
+
   struct entry {
     block_table table;
     std::size_t most_faults = 0;  // of any run

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/archive.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/plan.hpp>
@@ -62,6 +63,14 @@ class policy {
   /// Whether a launch that was issued may begin: no block is missing that the policy is bringing for it. Where it will
   /// not bring them, because they do not fit or nothing is known, the launch is ready.
   [[nodiscard]] virtual bool ready(launch_id, stream_id, const block_map&) const { return true; }
+
+  /// Appends the tables with which a later run can begin. A policy without tables appends nothing.
+  virtual void save(archive_writer&) const {}
+  /// Takes the tables that a policy of this name saved. It has been told of no event yet. See `load_tables`.
+  /// @param in      Holds nothing behind them.
+  /// @param blocks  Of the arena; the tables may name no others.
+  /// @errors        `status::bad_format`, also for tables of other options; then the policy is as it was.
+  virtual void load(archive_reader& in, std::uint32_t /*blocks*/) { in.finish(); }
 
   [[nodiscard]] virtual policy_statistics statistics() const = 0;
 };

@@ -1,0 +1,222 @@
+#include <deepum/deepum.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace deepum;
+using namespace deepum::literals;
+
+namespace {
+
+constexpr std::size_t n = std::size_t{6} * 1024 * 1024 / sizeof(float);
+constexpr std::size_t stride = 4096;
+
+const auto scale = sim::kernel(
+    [](float* y, const float* x, float a, std::size_t count) {
+      for (std::size_t i = 0; i < count; i += stride)
+        y[i] = y[i] * 0.5F + x[i] * a;
+    },
+    [](sim::work& w, float* y, const float* x, float, std::size_t count) {
+      w.updates(y, count * sizeof(float)).reads(x, count * sizeof(float)).flops(static_cast<double>(count) * 3);
+    });
+
+/// A file that is not there, and is gone in the end.
+struct temporary_file {
+  temporary_file()
+      : path((std::filesystem::temp_directory_path() / ("deepum_tables_test_" + std::to_string(std::random_device{}())))
+                 .string()) {}
+  ~temporary_file() { std::filesystem::remove(path); }
+  temporary_file(const temporary_file&) = delete;
+  temporary_file& operator=(const temporary_file&) = delete;
+
+  [[nodiscard]] std::string contents() const {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  void replace(const std::string& with) const { std::ofstream(path, std::ios::binary) << with; }
+
+  std::string path;
+};
+
+/// One run of a program: a device of its own, an arena and the host's data somewhere else in memory.
+struct machine {
+  explicit machine(std::string policy, std::string tables = {}, bytes capacity = 128_MiB)
+      : gpu(sim::find_profile("h200_pcie5"), {.memory = 36_MiB}),
+        memory(gpu, {.capacity = capacity,
+                     .device_budget = 32_MiB,
+                     .policy = std::move(policy),
+                     .tables = std::move(tables),
+                     .log = [this](std::string_view line) { log.emplace_back(line); }}) {
+    for (std::size_t i = 0; i < n; i += stride)
+      data[i] = static_cast<float>(i / stride % 17);
+  }
+
+  std::vector<float> data = std::vector<float>(n, 1.0F);
+  std::vector<std::string> log{};
+  sim::device gpu;
+  arena<sim::managed_memory> memory;
+};
+
+struct step {
+  std::uint64_t faults = 0;
+  nanoseconds stalled{};
+};
+struct run_result {
+  std::vector<step> steps{};
+  std::vector<float> values{};
+  policy_statistics policy{};
+};
+
+/// A few layers forth and back, twice as large as the device. A third of the launches declare nothing, and a third have
+/// a scalar that is new in each step.
+run_result train(machine& m, int steps = 3) {
+  constexpr std::size_t layers = 6;
+  arena<sim::managed_memory>& memory = m.memory;
+  run_result result;
+  std::vector<float*> w;
+  std::vector<float*> x;
+  for (std::size_t i = 0; i < layers; ++i) {
+    w.push_back(memory.allocate<float>(n));
+    x.push_back(memory.allocate<float>(n));
+  }
+  stream s{memory};
+  for (float* p : w)
+    s.memset(p, 0, bytes{n * sizeof(float)});
+  s.memcpy(x[0], m.data.data(), bytes{n * sizeof(float)});
+  s.synchronize();
+  statistics before = memory.statistics();
+  for (int k = 0; k < steps; ++k) {
+    for (std::size_t i = 1; i < layers; ++i)
+      s.launch("forward", 1, 1, 0, scale, x[i], static_cast<const float*>(x[i - 1]), 0.25F, n);
+    for (std::size_t i = layers; i-- > 0;) {
+      s.call("backward " + std::to_string(i), {},
+             [&](sim::stream& q) { q.launch(1, 1, 0, scale, w[i], static_cast<const float*>(x[i]), 0.5F, n); });
+    }
+    for (std::size_t i = 0; i < layers; ++i)
+      s.launch("update", 1, 1, 0, scale, w[i], static_cast<const float*>(w[i]), 1.0F / static_cast<float>(k + 1), n);
+    s.synchronize();
+    const statistics now = memory.statistics();
+    const statistics difference = now - before;
+    before = now;
+    result.steps.push_back({difference.faults, difference.stalled});
+  }
+  for (float* p : w) {
+    const auto view = memory.host_read(p, n);
+    for (std::size_t i = 0; i < n; i += stride)
+      result.values.push_back(view[i]);
+  }
+  result.policy = memory.statistics().policy;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a second run that begins with the tables of the first has a first step like the others") {
+  for (const std::string policy : {"auto", "deepum"}) {
+    CAPTURE(policy);
+    const temporary_file file;
+    machine first(policy, file.path);
+    const run_result cold = train(first);
+    first.memory.save_tables(file.path);
+    CHECK(first.log.empty());
+
+    machine second(policy, file.path);  // the first one is still there
+    REQUIRE(second.memory.memory().base() != first.memory.memory().base());
+    const run_result warm = train(second);
+    CHECK(second.log.empty());
+    CHECK(warm.values == cold.values);
+    CHECK(warm.steps.front().faults < cold.steps.front().faults);
+    CHECK(warm.steps.front().stalled < cold.steps.front().stalled);
+    if (policy == "auto") {
+      CHECK(cold.steps.front().faults > 20);
+      CHECK(warm.steps.front().faults <= 2);
+      CHECK(warm.policy.execution_ids == cold.policy.execution_ids);
+      CHECK(warm.policy.unpredicted == 1);  // the first launch of all
+      CHECK(warm.policy.mispredicted == 0);
+    }
+  }
+}
+
+TEST_CASE("a file that is not there is no error, and one that cannot be read is reported") {
+  const temporary_file file;
+  machine without("auto", file.path);
+  CHECK(without.log.empty());
+  CHECK(train(without).values == [] {
+    machine um("um");
+    return train(um).values;
+  }());
+
+  const std::string folder = std::filesystem::temp_directory_path().string();
+  machine unreadable("auto", folder);
+  REQUIRE(unreadable.log.size() == 1);
+  CHECK(unreadable.log[0].starts_with(folder + ": cannot be read: "));
+  CHECK(unreadable.log[0].ends_with("; the policy begins without tables"));
+}
+
+TEST_CASE("a file that is damaged, or of something else, is refused with one line, and the run starts cold") {
+  const temporary_file file;
+  machine m("auto");
+  const run_result cold = train(m);
+  m.memory.save_tables(file.path);
+  const std::string whole = file.contents();
+  const auto refusal = [&](machine&& second) {
+    const run_result o = train(second);
+    CHECK(o.values == cold.values);
+    CHECK(o.steps.front().faults == cold.steps.front().faults);
+    CHECK(o.policy.unpredicted == cold.policy.unpredicted);
+    REQUIRE(second.log.size() == 1);
+    CHECK(second.log[0].starts_with(file.path + ": saved tables are refused: "));
+    CHECK(second.log[0].ends_with("; the policy begins without tables"));
+    return second.log[0];
+  };
+  const auto mentions = [](const std::string& line, std::string_view what) {
+    return line.find(what) != std::string::npos;
+  };
+
+  std::string damaged = whole;
+  damaged[whole.size() / 2] ^= 1;
+  file.replace(damaged);
+  CHECK(mentions(refusal(machine("auto", file.path)), "damaged: the checksum is wrong"));
+  file.replace(whole.substr(0, whole.size() / 2));
+  CHECK(mentions(refusal(machine("auto", file.path)), "the header says"));
+  file.replace("");
+  CHECK(mentions(refusal(machine("auto", file.path)), "shorter than its header"));
+  file.replace(std::string(1000, 'x'));
+  CHECK(mentions(refusal(machine("auto", file.path)), "not an archive of tables"));
+
+  file.replace(whole);
+  machine other("deepum", file.path);
+  REQUIRE(other.log.size() == 1);
+  CHECK(mentions(other.log[0], "they are of the policy 'auto', not of 'deepum'"));
+  machine smaller("auto", file.path, 32_MiB);
+  REQUIRE(smaller.log.size() == 1);
+  CHECK(mentions(smaller.log[0], "names a block that the arena has not got"));
+  machine same("auto", file.path);
+  CHECK(same.log.empty());
+}
+
+TEST_CASE("tables that cannot be saved are an error, and leave the file as it was") {
+  const temporary_file file;
+  machine m("auto");
+  (void)train(m, 1);
+  m.memory.save_tables(file.path);
+  const std::string before = file.contents();
+  CHECK(before.size() > 100);
+  try {
+    m.memory.save_tables(file.path + "/no/such/folder");
+    FAIL_CHECK("nothing was thrown");
+  } catch (const error& e) {
+    CHECK(e.code() == status::io_failure);
+  }
+  CHECK(file.contents() == before);
+}
