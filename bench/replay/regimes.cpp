@@ -8,6 +8,8 @@
 namespace deepum::replay {
 namespace {
 
+constexpr std::size_t shortest_to_settle = 4;  // turns
+
 nanoseconds median_of_last_half(std::vector<nanoseconds> times) {
   times.erase(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);
@@ -20,12 +22,26 @@ nanoseconds median_of_last_half(std::vector<nanoseconds> times) {
 std::vector<regime_report> report_regimes(const program& what, std::span<const nanoseconds> durations) {
   expects(durations.size() == what.turns.size(), "a report of regimes needs the duration of every turn");
   std::map<std::uint32_t, std::vector<nanoseconds>> by_regime;
-  for (std::size_t i = 0; i != durations.size(); ++i) {
-    by_regime[what.turns[i].regime].push_back(durations[i]);
-  }
   std::map<std::uint32_t, nanoseconds> steady;
+  std::size_t since = 0;  // the last change
+  for (std::size_t i = 0; i != durations.size(); ++i) {
+    const std::uint32_t regime = what.turns[i].regime;
+    by_regime[regime].push_back(durations[i]);
+    if (i + 1 != durations.size() && what.turns[i + 1].regime == regime) {
+      continue;
+    }
+    if (i + 1 - since >= shortest_to_settle) {
+      const nanoseconds here = median_of_last_half({durations.begin() + static_cast<std::ptrdiff_t>(since),
+                                                    durations.begin() + static_cast<std::ptrdiff_t>(i + 1)});
+      const auto [known, is_new] = steady.emplace(regime, here);
+      known->second = std::min(known->second, here);
+    }
+    since = i + 1;
+  }
   for (const auto& [regime, times] : by_regime) {
-    steady.emplace(regime, median_of_last_half(times));
+    const nanoseconds all = median_of_last_half(times);
+    const auto [known, is_new] = steady.emplace(regime, all);
+    known->second = std::min(known->second, all);
   }
 
   std::vector<regime_report> reports;

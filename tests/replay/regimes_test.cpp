@@ -58,6 +58,17 @@ TEST_CASE("where regimes take turns, what is steady and when it is reached is fo
   CHECK(recovered == std::vector<std::size_t>{2, 2, 2, 1, 2, 1, 1});
 }
 
+TEST_CASE("a regime that recurs is compared with its best, so one that never gets as fast again has not recovered") {
+  const auto all = report("0000100001", {30, 20, 10, 10, 5, 20, 19, 18, 18, 5});
+  REQUIRE(all.size() == 4);
+  CHECK(all[0].steady == nanoseconds{10});
+  CHECK(all[0].recovered_in == 3);
+  CHECK(all[2].steady == nanoseconds{10});
+  CHECK_FALSE(all[2].recovered_in.has_value());
+  // Three turns say nothing alone.
+  CHECK(report("0001000", {30, 10, 10, 5, 20, 18, 18})[0].steady == nanoseconds{18});
+}
+
 TEST_CASE("a regime that only gets slower has not recovered in its last turns") {
   const auto all = report("000010000", {10, 10, 10, 10, 5, 10, 10, 10, 90});
   REQUIRE(all.size() == 3);
