@@ -101,7 +101,7 @@ TEST_CASE("all policies train side by side, and the JSON file has one entry for 
   const std::string path = file_in_temporary_folder("run.json");
   const outcome o = run("--policy all --budget 40% --json " + path + small + "2>/dev/null");
   CHECK(o.status == 0);
-  for (const char* words : {"ideal", "um", "deepum", "auto", "The trained model writes: The "}) {
+  for (const char* words : {"ideal", "um", "lru", "deepum", "auto", "The trained model writes: The "}) {
     CHECK(o.output.find(words) != std::string::npos);
   }
 
@@ -111,9 +111,9 @@ TEST_CASE("all policies train side by side, and the JSON file has one entry for 
   std::filesystem::remove(path);
   CHECK(json["device"] == "sim:h200_pcie5");
   CHECK(json["budget_bytes"] <= json["footprint_bytes"].get<double>() * 0.4);
-  REQUIRE(json["policies"].size() == 4);
-  const char* names[] = {"ideal", "um", "deepum", "auto"};
-  for (std::size_t i = 0; i < 4; ++i) {
+  REQUIRE(json["policies"].size() == 5);
+  const char* names[] = {"ideal", "um", "lru", "deepum", "auto"};
+  for (std::size_t i = 0; i < 5; ++i) {
     const nlohmann::json& p = json["policies"][i];
     CHECK(p["name"] == names[i]);
     for (const char* key : {"step_ns", "faults", "faults_changing", "bytes_in", "bytes_out", "stall_ns", "loss"}) {
@@ -126,7 +126,7 @@ TEST_CASE("all policies train side by side, and the JSON file has one entry for 
   CHECK(json["policies"][0]["faults"][3] == 0);
   CHECK(json["policies"][1]["faults"][3] > 0);
   CHECK(json["policies"][1]["faults_changing"][3] <= json["policies"][1]["faults"][3]);
-  CHECK(json["policies"][2]["table_bytes"] > 0);
+  CHECK(json["policies"][3]["table_bytes"] > 0);
 }
 
 TEST_CASE("one policy alone, another profile, and the same run twice") {
