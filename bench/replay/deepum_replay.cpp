@@ -13,7 +13,9 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "replay/oracle.hpp"
+#include "replay/regimes.hpp"
 #include "replay/replay.hpp"
+#include "replay/scenario.hpp"
 #include <deepum/policy/make_policy.hpp>
 
 #include <unistd.h>
@@ -42,6 +44,11 @@ ABSL_FLAG(absl::Duration, fault_latency, absl::Microseconds(45),
           "from a page fault to the copy that serves it (45 us is what published simulations take)");
 ABSL_FLAG(deepum_program::lookahead_flag, lookahead, {}, "launches to look ahead, or auto");
 ABSL_FLAG(std::int64_t, steps, 8, "steps to replay");
+ABSL_FLAG(
+    std::string, scenario, "",
+    "what changes while the model runs: batch, validation, two_models, growth, reuse, random, lookups, or steady; "
+    "--steps are those of one regime");
+ABSL_FLAG(std::uint64_t, seed, 1, "of what is random in a scenario");
 ABSL_FLAG(std::string, memory, "auto",
           "managed (what leaves is copied), backed (the host's copy stays), or auto: managed for um and deepum, backed "
           "for the others");
@@ -194,6 +201,13 @@ double steady_ns(const replay_result& result) {
   return static_cast<double>(sum.count()) / static_cast<double>(last - first);
 }
 
+std::vector<nanoseconds> times_of(const replay_result& result) {
+  std::vector<nanoseconds> times;
+  for (const replayed_turn& t : result.turns)
+    times.push_back(t.time);
+  return times;
+}
+
 policy_run run_policy(const std::string& policy, const program& what, const run_options& options,
                       schedule_writer* schedule) {
   const workload& w = *what.workloads.front();
@@ -217,6 +231,32 @@ policy_run run_policy(const std::string& policy, const program& what, const run_
   policy_run run{.policy = policy, .result = replay(what, std::move(chooser), how)};
   run.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return run;
+}
+
+program repeated(std::shared_ptr<const workload> w, std::int64_t steps) {
+  program what{.name = w->name, .workloads = {w}};
+  for (std::int64_t step = 0; step != steps; ++step)
+    what.turns.push_back({.variant = w->variant_of(static_cast<std::size_t>(step))});
+  return what;
+}
+
+// How every policy coped with every change.
+std::string table_of(const program& what, const std::vector<policy_run>& runs) {
+  std::string text = absl::StrFormat(
+      "%s\n\npolicy     turn  regime  turns    steady     worst     total  back at 90 %%\n"
+      "                                  [ms]      [ms]      [ms]   in turns\n",
+      what.name);
+  for (const policy_run& r : runs) {
+    for (const regime_report& report : report_regimes(what, times_of(r.result))) {
+      absl::StrAppend(&text,
+                      absl::StrFormat("%-9s %5d %7d %6d %9.2f %9.2f %9.2f   %s\n", r.policy, report.first_turn,
+                                      report.regime, report.turns, static_cast<double>(report.steady.count()) / 1e6,
+                                      static_cast<double>(report.worst.count()) / 1e6,
+                                      static_cast<double>(report.total.count()) / 1e6,
+                                      report.recovered_in ? absl::StrCat(*report.recovered_in) : "never"));
+    }
+  }
+  return text;
 }
 
 std::string table_of(const workload& w, const run_options& options, const std::vector<policy_run>& runs) {
@@ -250,8 +290,10 @@ std::string table_of(const workload& w, const run_options& options, const std::v
   return text;
 }
 
-nlohmann::json json_of(const workload& w, const run_options& options, const std::vector<policy_run>& runs) {
+nlohmann::json json_of(const workload& w, const program& what, const run_options& options,
+                       const std::vector<policy_run>& runs) {
   nlohmann::json all{{"workload", w.name},
+                     {"program", what.name},
                      {"launches", w.launches.size()},
                      {"compute_ns", w.compute.count()},
                      {"footprint_bytes", (block_size * w.blocks).count},
@@ -287,6 +329,18 @@ nlohmann::json json_of(const workload& w, const run_options& options, const std:
                               {"mispredicted", t.used.policy.mispredicted},
                               {"unpredicted", t.used.policy.unpredicted}});
     }
+    if (what.workloads.size() > 1) {
+      for (const regime_report& report : report_regimes(what, times_of(r.result))) {
+        run["regimes"].push_back(
+            {{"regime", report.regime},
+             {"first_turn", report.first_turn},
+             {"turns", report.turns},
+             {"steady_ns", report.steady.count()},
+             {"worst_ns", report.worst.count()},
+             {"total_ns", report.total.count()},
+             {"recovered_in", report.recovered_in ? nlohmann::json(*report.recovered_in) : nlohmann::json(nullptr)}});
+      }
+    }
     all["runs"].push_back(std::move(run));
   }
   return all;
@@ -299,9 +353,18 @@ absl::Status run(const std::string& path) {
   const absl::StatusOr<run_options> options = options_from_flags(*w);
   if (!options.ok()) return options.status();
 
-  program what{.name = w->name, .workloads = {w}};
-  for (std::int64_t step = 0; step != options->steps; ++step)
-    what.turns.push_back({.variant = w->variant_of(static_cast<std::size_t>(step))});
+  const std::string scenario = absl::GetFlag(FLAGS_scenario);
+  if (!scenario.empty() && !absl::GetFlag(FLAGS_schedule).empty()) {
+    return absl::InvalidArgumentError("--schedule is of one step that is repeated, not of a --scenario");
+  }
+  const program what =
+      scenario.empty()
+          ? repeated(w, options->steps)
+          : make_scenario(scenario, w,
+                          {.steps = static_cast<std::size_t>(options->steps), .seed = absl::GetFlag(FLAGS_seed)});
+  if (!scenario.empty() && std::count(options->policies.begin(), options->policies.end(), "oracle") != 0) {
+    return absl::InvalidArgumentError("the oracle knows one step, not a --scenario");
+  }
 
   // Opened before the work, not after it.
   const std::string json_path = absl::GetFlag(FLAGS_json);
@@ -318,10 +381,10 @@ absl::Status run(const std::string& path) {
   std::vector<policy_run> runs;
   for (const std::string& policy : options->policies)
     runs.push_back(run_policy(policy, what, *options, schedule ? &*schedule : nullptr));
-  std::fputs(table_of(*w, *options, runs).c_str(), stdout);
+  std::fputs((scenario.empty() ? table_of(*w, *options, runs) : table_of(what, runs)).c_str(), stdout);
   if (schedule) schedule->finish();
   if (json.is_open()) {
-    json << json_of(*w, *options, runs).dump(2) << '\n';
+    json << json_of(*w, what, *options, runs).dump(2) << '\n';
     json.close();
     if (!json) return absl::DataLossError(absl::StrCat("could not write all of the JSON file '", json_path, "'"));
   }

@@ -191,6 +191,10 @@ void gpu::give_up(block_range range, std::uint64_t ticket, reason why) {
 void gpu::work_in() {
   while (!in_.busy && !fault_due_ && !in_.queue.empty()) {
     operation& op = in_.queue.front();
+    if (const block_range there = prefix(op.rest, [&](block_id b) { return map_.resident(b); }); !there.empty()) {
+      report(device_event::kind::arrived, there, op.ticket);
+      advance(op.rest, there.count);
+    }
     advance(op.rest, prefix(op.rest, [&](block_id b) { return map_.present(b); }).count);
     const std::uint32_t most = std::min(op.rest.count, map_.room());
     const block_range fresh =

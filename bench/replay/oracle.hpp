@@ -65,7 +65,7 @@ class oracle_policy final : public policy {
       return;
     }
     out.supersedes = true;
-    dead_.write(map, out);
+    dead_.forget(map, out);
     follower_->write(map, in_flight_.size(), out);
   }
 

@@ -177,7 +177,7 @@ class driver {
     if (!automatic) {
       return;
     }
-    for (int round = 0; round < 64; ++round) {
+    for (int round = 0; round < 1000; ++round) {
       const plan p = ask();
       if (p.commands.empty() && !p.supersedes) {
         return;

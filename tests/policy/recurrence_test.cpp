@@ -155,29 +155,19 @@ TEST_CASE("steps longer than the longest are not found") {
   CHECK(launches_until_found(none, sequence(1, 5), 500) == 0);
 }
 
-TEST_CASE("another stream's turn ends the step") {
-  recurrence r(100);
-  run(r, sequence(1, 20));
-  run(r, sequence(1, 20));
-  run(r, sequence(1, 20));
-  REQUIRE(r.recurs());
-  r.interrupt();
-  CHECK_FALSE(r.recurs());
-}
-
 TEST_CASE("deaths of the last period have places in the step") {
   recurrence r(100);
   const auto step = [&] {
     for (std::uint32_t i = 0; i != 20; ++i) {
       run(r, {i + 1});
       if (i == 4) {
-        r.death({block_id{7}, 2});
-        r.death({block_id{9}, 1});
-        r.death({block_id{20}, 1});
+        r.death({block_id{7}, 2}, 0);
+        r.death({block_id{9}, 1}, 0);
+        r.death({block_id{20}, 1}, 0);
       }
     }
   };
-  r.death({block_id{1}, 1});
+  r.death({block_id{1}, 1}, 0);
   step();
   step();
   step();
@@ -201,8 +191,8 @@ TEST_CASE("memory does not grow with launches and deaths") {
   bytes before{};
   for (std::uint32_t i = 0; i != 20000; ++i) {
     run(r, {1 + static_cast<std::uint32_t>(random() % 5000)});
-    r.death({block_id{static_cast<std::uint32_t>(random() % 1000)}, 1});
-    r.death({block_id{2000 + static_cast<std::uint32_t>(random() % 1000)}, 1});
+    r.death({block_id{static_cast<std::uint32_t>(random() % 1000)}, 1}, 0);
+    r.death({block_id{2000 + static_cast<std::uint32_t>(random() % 1000)}, 1}, 0);
     if (i == 10000) {
       before = r.memory();
     }

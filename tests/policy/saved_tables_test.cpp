@@ -298,7 +298,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
     std::uint32_t id = 1;
     std::vector<block_access> accesses{};
   };
-  const auto declared = [&](const std::vector<declaration>& all) {
+  const auto declared = [&](const std::vector<declaration>& all, const std::vector<std::uint32_t>& learned = {}) {
     footprint_table footprints;
     footprints.at(execution_id{1}).touch(blocks(3), deepum::access::read, true);
     footprints.at(execution_id{2}).touch(blocks(4), deepum::access::read, true);
@@ -317,6 +317,13 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
                         out.put(a.mode);
                       }
                     }
+                    out.put(std::uint64_t{learned.size()});
+                    for (const std::uint32_t id : learned) {
+                      out.put(id);
+                      for (int i = 0; i != 3; ++i) {
+                        out.put(std::uint32_t{1});
+                      }
+                    }
                   });
                 }));
   };
@@ -333,6 +340,10 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
   CHECK(declared({{1, {reads(law_blocks)}}}) == beyond);
   CHECK(declared({{1, {reads(1, law_blocks)}}}) == beyond);
   CHECK(declared({{1, {{blocks(1), deepum::access{3}}}}}) == "an enumerator that does not exist");
+  CHECK(declared({}, {1, 2}) == "loaded");
+  for (const std::vector<std::uint32_t>& ids : {std::vector<std::uint32_t>{2, 1}, {1, 1}, {0}, {9}}) {
+    CHECK(declared({}, ids) == "faults of an execution ID that there is not, or out of order");
+  }
 
   const auto pairs = [&](const std::vector<std::uint32_t>& ids, bool start, bool end) {
     constexpr block_table_shape shape{4, 1, 1};

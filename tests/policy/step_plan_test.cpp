@@ -246,10 +246,10 @@ TEST_CASE("some of the budget is left for what arrives early") {
   for (const nanoseconds duration : {nanoseconds{10000}, nanoseconds{0}}) {
     step_description d;
     for (std::uint32_t k = 0; k != 6; ++k) {
-      add_reader(d, blocks(k * 20, 12), duration);
+      add_reader(d, blocks(k * 500, 320), duration);
     }
-    const step_plan plan = plan_step(step_segments(d), limits(30, nanoseconds{100}));
-    CHECK(*std::max_element(plan.occupied.begin(), plan.occupied.end()) == 25);
+    const step_plan plan = plan_step(step_segments(d), limits(960, nanoseconds{100}));
+    CHECK(*std::max_element(plan.occupied.begin(), plan.occupied.end()) == 950);
   }
 }
 

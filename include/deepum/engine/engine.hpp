@@ -255,8 +255,8 @@ class engine {
   }
   [[nodiscard]] std::string_view policy_name() const { return policy_->name(); }
 
-  /// What the policy has learned up to this moment, for the next run of the program. Holds the state lock for as long
-  /// as that takes, which is linear in its tables.
+  /// What the policy has learned up to this moment, for the next run of the program. Holds the state lock for as long as
+  /// that takes, which is linear in its tables.
   [[nodiscard]] std::vector<std::byte> save_tables() {
     std::lock_guard lock(state_mutex_);
     absorb();
@@ -507,8 +507,8 @@ class engine {
     }
     return false;
   }
-  /// What is alive does not fit.
-  [[nodiscard]] bool pressed() const { return live_ > map_.budget(); }
+  /// Something may be missing when a launch begins: what is alive does not fit, or no driver would bring it.
+  [[nodiscard]] bool pressed() const { return backed || live_ > map_.budget(); }
   /// A launch that was held back has to ask until it is let go, also when all fits by then.
   void note_pressure() { have_to_ask_.store(pressed() || !held_.empty(), std::memory_order_relaxed); }
   /// Whatever is in flight has not been given to the device.
@@ -784,7 +784,7 @@ class engine {
   }
 
   void issue_inward() {
-    while (std::deque<command>* queue = ready(inward_)) {
+    while (std::deque<command>* queue = waiting(inward_)) {
       command& c = queue->front();
       if (c.what == action::advise) {
         if (!c.range.empty() && !memory_.advise(c.range, c.hint, c.to)) {
@@ -826,7 +826,12 @@ class engine {
         continue;
       }
       const bool empty = map_[c.range.first].copies.empty();
-      const std::uint32_t run = prefix({c.range.first, std::min(most, blocks_left(inward_))}, [&](block_id b) {
+      const bool at_once = backed && empty;  // no copy, so the link does not matter
+      if (!at_once && full(inward_)) {
+        return;
+      }
+      const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(inward_));
+      const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
         return map_[b].life != liveness::unallocated && !going(b) && map_.present(b) == keep &&
                (!keep || notes_[b.value].ticket == 0) && (!backed || map_[b].copies.empty() == empty);
       });
@@ -844,9 +849,12 @@ class engine {
   }
 
   void issue_outward() {
-    while (std::deque<command>* queue = ready(outward_)) {
+    while (std::deque<command>* queue = waiting(outward_)) {
       command& c = queue->front();
       if (c.what == action::clean) {
+        if (full(outward_)) {
+          return;
+        }
         issue_clean(*queue);
         continue;
       }
@@ -863,11 +871,15 @@ class engine {
         continue;
       }
       const bool droppable = may_drop(c.range.first);
-      const std::uint32_t run =
-          prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))}, [&](block_id b) {
-            return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
-                   (c.what != action::drop || may_drop(b)) && (!backed || may_drop(b) == droppable);
-          });
+      const bool at_once = backed && droppable;  // no copy, so the link does not matter
+      if (!at_once && full(outward_)) {
+        return;
+      }
+      const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(outward_));
+      const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
+        return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
+               (c.what != action::drop || may_drop(b)) && (!backed || may_drop(b) == droppable);
+      });
       if (run == 0) {
         if (refuses(c.range.first)) {
           continue;  // above
@@ -875,7 +887,7 @@ class engine {
         return;  // the arrival or copy will end, and so will the launch
       }
       command piece = take_piece(*queue, run);
-      if (backed && droppable) {
+      if (at_once) {
         piece.what = action::drop;
       }
       if (const std::uint64_t ticket = begin(outward_, piece, send_away(piece), "an eviction")) {
@@ -991,11 +1003,14 @@ class engine {
     return piece;
   }
 
-  /// The queue that a direction works on, where the device can take one more of its commands.
-  [[nodiscard]] std::deque<command>* ready(lane& l) {
+  /// The queue that a direction works on; null where nothing waits.
+  [[nodiscard]] static std::deque<command>* waiting(lane& l) {
     std::deque<command>& queue = l.next();
-    const bool full = l.issued.size() >= options_.commands_in_flight || blocks_left(l) == 0;
-    return queue.empty() || full ? nullptr : &queue;
+    return queue.empty() ? nullptr : &queue;
+  }
+  /// The device has as many commands of this direction as it is given at a time.
+  [[nodiscard]] bool full(const lane& l) const {
+    return l.issued.size() >= options_.commands_in_flight || blocks_left(l) == 0;
   }
   [[nodiscard]] std::uint32_t blocks_left(const lane& l) const {
     const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / block_size);

@@ -9,6 +9,7 @@
 #include <deepum/policy/plan_writing.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
+#include <deepum/policy/recurring_step.hpp>
 #include <deepum/policy/upcoming_launches.hpp>
 
 #include <algorithm>
@@ -50,7 +51,8 @@ class auto_policy final : public policy {
   explicit auto_policy(const policy_options& options = {})
       : options_(options),
         history_(recognises, predicts, options.max_execution_ids, options.max_execution_records),
-        needs_(make_launch_needs(options.predict, options.block_table)) {}
+        needs_(make_launch_needs(options.predict, options.block_table)),
+        step_(options.longest_step) {}
 
   [[nodiscard]] std::string_view name() const override { return "auto"; }
 
@@ -73,13 +75,21 @@ class auto_policy final : public policy {
     const need_list now = needs_->of(seen.id);
     if (!seen.is_new && before != now) {
       outdated_.push_back(seen.id);
+      step_.change();
     }
+    if (!needs_->steady(seen.id)) {
+      step_.change();
+      last_unsteady_ = launches_;
+    }
+    step_.issue(seen.id, record.id);
     s.settled = std::min(s.settled, s.ahead.issued());
     in_flight_incomplete_ += record.complete ? 0 : 1;
     if (!s.ahead.issue({seen.id, record.id, now, overwritten_by(record), record.complete})) {
       s.tail = seen.context;
     }
-    predict_further(s);
+    if (step_.follower() == nullptr) {
+      predict_further(s);
+    }
     held_by_host_.clear();
     if (options_.advise) {
       advisor_.on_launch(seen.id, record, map);
@@ -93,9 +103,11 @@ class auto_policy final : public policy {
       const upcoming_launch& done = s.ahead[0];
       if (needs_->finish(done.id, done.launch)) {
         outdated_.push_back(done.id);
+        step_.change();
       }
       in_flight_incomplete_ -= done.complete ? 0 : 1;
       s.ahead.pop_front();
+      step_.finish();
       s.settled -= s.settled != 0 ? 1 : 0;
     }
   }
@@ -115,6 +127,7 @@ class auto_policy final : public policy {
         culprit = l.id;
         if (needs_->fault(l.id, l.launch, fault.block, fault.mode)) {
           outdated_.push_back(l.id);
+          step_.change();
         }
         break;
       }
@@ -129,6 +142,9 @@ class auto_policy final : public policy {
     for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
       set_resident(block_id{b}, map.resident(block_id{b}));
     }
+    if (step_follower* follower = step_.follower(); follower != nullptr && to == map.device()) {
+      follower->arrived(range);
+    }
     if (to != map.device()) {
       look_again(range);
     } else if (options_.prefetch) {
@@ -139,9 +155,12 @@ class auto_policy final : public policy {
     gate_.stir();
     look_again(range);
   }
-  void on_dead(block_range range, launch_id /*last*/, const block_map&) override {
+  void on_dead(block_range range, launch_id last, const block_map&) override {
     gate_.stir();
-    dead_.push_back(range);
+    if (options_.invalidate) {
+      dead_.note(range);
+      step_.death(range, last);
+    }
   }
   /// What the host has just touched is not fetched for predictions until the program launches something: it may well go
   /// on touching it.
@@ -157,6 +176,19 @@ class auto_policy final : public policy {
     }
     out.supersedes = true;
     refresh_outdated();
+    step_.prepare(map, [&](execution_id id, std::vector<block_access>& uses) { needs_->append_uses(id, uses); });
+    step_follower* const follower = follows() ? step_.follower() : nullptr;
+    if (options_.advise) {
+      advisor_.write(out);
+    }
+    if (follower != nullptr) {
+      forget_predictions();
+      partial_.write(map, out);
+      dead_.forget(map, out);
+      follower->write(map, launches_in_flight(), out);
+      return;
+    }
+    dead_.forget_elsewhere(map, out);
     missing_.clear();
     begin_marks(map);
     if (options_.prefetch) {
@@ -164,13 +196,10 @@ class auto_policy final : public policy {
       collect_missing(map);
     }
     std::size_t placed = missing_.size();
-    if (placed > map.room() || map.occupied() > map.budget()) {
+    if (placed + room_for_faults(map) > map.room() || map.occupied() > map.budget()) {
       placed = make_room(map, out);
     }
     write_prefetches(map, out, placed);
-    if (options_.advise) {
-      advisor_.write(out);
-    }
   }
 
   [[nodiscard]] bool holds_launches() const override { return options_.prefetch && options_.hold_launches; }
@@ -215,7 +244,7 @@ class auto_policy final : public policy {
   }
 
   [[nodiscard]] policy_statistics statistics() const override {
-    bytes tables = history_.memory() + needs_->memory() + advisor_.memory();
+    bytes tables = history_.memory() + needs_->memory() + advisor_.memory() + step_.memory();
     for (const per_stream& s : streams_) {
       tables += s.ahead.memory();
     }
@@ -247,6 +276,10 @@ class auto_policy final : public policy {
 
   // The predictions made for one launch at most; the horizon is reached little by little.
   static constexpr std::size_t predictions_per_launch = 64;
+  static constexpr std::uint64_t unsteady_for = 1024;       // launches after one whose blocks cannot be known
+  static constexpr std::size_t most_room_for_faults = 128;  // blocks
+  static constexpr std::size_t clean_among = 128;           // blocks beyond those wanted, to find clean ones among
+  static constexpr std::uint64_t room_distance = 64;        // what is needed sooner does not leave for such room
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   struct per_stream {
@@ -326,6 +359,25 @@ class auto_policy final : public policy {
     outdated_.clear();
   }
 
+  // A step is followed by fetching and making room; where one of them is switched off there is no plan to follow.
+  [[nodiscard]] bool follows() const { return options_.prefetch && options_.pre_evict && !options_.lookahead; }
+  [[nodiscard]] std::size_t launches_in_flight() const {
+    std::size_t sum = 0;
+    for (const per_stream& s : streams_) {
+      sum += s.ahead.issued();
+    }
+    return sum;
+  }
+  // While a step is followed, what comes next is in its plan.
+  void forget_predictions() {
+    for (std::size_t i = 0; i != streams_.size(); ++i) {
+      if (streams_[i].ahead.size() != streams_[i].ahead.issued()) {
+        streams_[i].ahead.drop_predictions();
+        streams_[i].tail = history_.context(stream_id{static_cast<std::uint16_t>(i)});
+      }
+    }
+  }
+
   // What is known of who is on the device; it may lag behind the block map.
   void set_resident(block_id b, bool resident) {
     if (b.value >= resident_.size()) {
@@ -342,6 +394,9 @@ class auto_policy final : public policy {
 
   // Something may be missing again.
   void look_again(block_range range) {
+    if (step_follower* const follower = step_.follower()) {
+      follower->look_again(range);
+    }
     for (per_stream& s : streams_) {
       for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
         s.settled = std::min<std::size_t>(s.settled, s.ahead.next_use(block_id{b}).value_or(never));
@@ -515,22 +570,37 @@ class auto_policy final : public policy {
   std::size_t make_room(const block_map& map, plan& out) {
     const std::int64_t room = detail::room_to_come(map);
     const std::size_t excess = room < 0 ? static_cast<std::size_t>(-room) : 0;
-    const std::size_t free = room > 0 ? std::min(static_cast<std::size_t>(room), missing_.size()) : 0;
-    collect_victims(map, excess + missing_.size() - free, excess);
+    const std::size_t free = room > 0 ? static_cast<std::size_t>(room) : 0;
+    // The room for faults is for them and for launches that are issued.
+    const std::size_t reserve = room_for_faults(map);
+    const auto issued = static_cast<std::size_t>(
+        std::count_if(missing_.begin(), missing_.end(), [](const missing_block& m) { return m.issued; }));
+    std::size_t placed = std::min(missing_.size(), std::max(std::min(issued, free), free - std::min(free, reserve)));
+    const std::size_t kept_free = reserve - std::min(reserve, free - placed);
+    collect_victims(map, excess + missing_.size() - placed + kept_free, excess);
 
     std::size_t taken = std::min(excess, victims_.size());
     for (std::size_t i = 0; i != taken; ++i) {
       victims_[i].forced = true;
     }
-    std::size_t placed = free;
     while (excess <= taken && placed < missing_.size() && taken < victims_.size() &&
            may_replace(victims_[taken], missing_[placed])) {
       ++placed;
       ++taken;
     }
+    for (std::size_t i = 0; i != kept_free && taken != victims_.size() && victims_[taken].distance > room_distance;
+         ++i) {
+      ++taken;
+    }
     victims_.resize(taken);
     write_evictions(map, out);
     return placed;
+  }
+  // Blocks that are kept free while launches come whose blocks cannot be known, so that their faults find room and do
+  // not wait for something to leave.
+  [[nodiscard]] std::size_t room_for_faults(const block_map& map) const {
+    const bool expected = last_unsteady_ != 0 && launches_ - last_unsteady_ < unsteady_for;
+    return expected && options_.pre_evict ? std::min<std::size_t>(most_room_for_faults, map.budget() / 16) : 0;
   }
   [[nodiscard]] static bool may_replace(const victim& v, const missing_block& m) {
     return v.kind == victim_kind::dead || v.distance > m.distance;
@@ -553,12 +623,13 @@ class auto_policy final : public policy {
     }
     if (victims_.size() < count && (streams_.size() > 1 || kept < resident_count_)) {
       const std::size_t from = victims_.size();
+      const std::size_t enough = count + clean_among;
       map.for_each_least_recently_migrated([&](block_id b) {
         set_resident(b, true);
         if (next_use(b) == never) {
           consider(map, b, never);
         }
-        return true;
+        return victims_.size() < enough;
       });
       sort_equals(from, count);
     }
@@ -567,28 +638,12 @@ class auto_policy final : public policy {
     victims_.resize(std::min(victims_.size(), std::max(count, excess)));
   }
   void collect_dead(const block_map& map) {
-    if (!options_.invalidate) {
-      return;
-    }
-    std::size_t kept = 0;
-    for (const block_range range : dead_) {
-      bool any = false;
-      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-        const block_state& s = map[block_id{b}];
-        if (!map.resident(block_id{b}) || !detail::is_dead(s)) {
-          continue;
-        }
-        any = true;
-        if (s.users == 0 && s.moving == motion::none && planned_[b] != plan_number_) {
-          planned_[b] = plan_number_;
-          victims_.push_back({.block = block_id{b}, .kind = victim_kind::dead, .distance = never});
-        }
+    dead_.for_each_on_device(map, [&](block_id b) {
+      if (planned_[b.value] != plan_number_) {
+        planned_[b.value] = plan_number_;
+        victims_.push_back({.block = b, .kind = victim_kind::dead, .distance = never});
       }
-      if (any) {
-        dead_[kept++] = range;
-      }
-    }
-    dead_.resize(kept);
+    });
   }
   void collect_overwritten(const block_map& map) {
     for (const per_stream& s : streams_) {
@@ -712,14 +767,16 @@ class auto_policy final : public policy {
   std::unique_ptr<launch_needs> needs_;
   advisor advisor_{};
   std::vector<per_stream> streams_{};
+  recurring_step step_;
   std::vector<execution_id> outdated_{};     // their needs are known better than `ahead` says
   std::vector<block_range> held_by_host_{};  // since the last launch
   std::size_t in_flight_incomplete_ = 0;
+  std::uint64_t last_unsteady_ = 0;  // in `launches_`: a launch whose blocks cannot be known
   std::uint64_t launches_ = 0;
 
   std::vector<bool> resident_{};  // by block
   std::size_t resident_count_ = 0;
-  std::vector<block_range> dead_{};  // said to be dead, perhaps on the device
+  detail::dead_blocks dead_{};
   detail::partial_blocks partial_{};
   detail::plan_gate gate_{};
 

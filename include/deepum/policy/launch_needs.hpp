@@ -59,6 +59,11 @@ class launch_needs {
   virtual bool finish(execution_id id, launch_id launch) = 0;
   /// The blocks that a launch with this ID needs; an empty list where nothing is known. Never null.
   [[nodiscard]] virtual need_list of(execution_id id) = 0;
+  /// Whether the launch uses the same blocks whenever it comes, as far as is known. Of one that does not, only what it
+  /// declares is known.
+  [[nodiscard]] virtual bool steady(execution_id) const { return true; }
+  /// Appends the same blocks with what the launch does to them.
+  virtual void append_uses(execution_id id, std::vector<block_access>& out) = 0;
   virtual void forget(execution_id id) = 0;
   /// Appends what is known of all launches that are over.
   virtual void save(archive_writer& out) const = 0;
@@ -91,8 +96,18 @@ class launch_needs {
 ///
 /// Faults add to a footprint and never shrink it. A complete declaration that differs from the one before replaces the
 /// footprint; one that is not complete adds to it.
+///
+/// A launch that faults on blocks unknown so far in run after run follows indices or pointers, and what it touched
+/// before says little of what it will touch. What it faulted on is then forgotten, and learned again only after a
+/// while, in case that was a phase.
 class footprint_needs final : public launch_needs {
  public:
+  /// A run surprises that faults on more new blocks than this part of what was learned before.
+  static constexpr std::uint32_t surprising_part = 8;
+  /// So many runs in a row that surprise, and nothing is learned for so many runs.
+  static constexpr std::uint32_t surprises = 2;
+  static constexpr std::uint32_t runs_unlearned = 64;
+
   void declare(execution_id id, const launch_record& record) override {
     std::vector<block_access>& before = slot(declared_, id);
     footprint* known = footprints_.find(id);
@@ -113,14 +128,46 @@ class footprint_needs final : public launch_needs {
   bool fault(execution_id id, launch_id, block_id block, access mode) override {
     footprint& f = footprints_.at(id);
     const bool grows = !f.contains(block);
+    if (grows && !steady(id)) {
+      return false;
+    }
     f.touch({block, 1}, mode, false);
     if (grows) {
       slot(lists_, id).reset();
+      ++slot(learning_, id).new_blocks;
     }
     return grows;
   }
 
-  bool finish(execution_id, launch_id) override { return false; }
+  bool finish(execution_id id, launch_id) override {
+    if (id.value >= learning_.size()) {
+      return false;  // it has never faulted
+    }
+    learning& l = learning_[id.value];
+    if (l.unlearned_runs != 0) {
+      --l.unlearned_runs;
+      return false;
+    }
+    const std::uint32_t before = l.blocks;
+    l.blocks += std::exchange(l.new_blocks, 0);
+    const bool surprised = before != 0 && (l.blocks - before) * surprising_part > before;
+    l.surprises = surprised ? l.surprises + 1 : 0;
+    if (l.surprises != surprises) {
+      return false;
+    }
+    l = {.unlearned_runs = runs_unlearned};
+    footprints_.replace(id, footprint{});
+    footprint& f = footprints_.at(id);
+    for (const block_access& a : slot(declared_, id)) {
+      f.touch(a.range, a.mode, true);
+    }
+    slot(lists_, id).reset();
+    return true;
+  }
+
+  [[nodiscard]] bool steady(execution_id id) const override {
+    return id.value >= learning_.size() || learning_[id.value].unlearned_runs == 0;
+  }
 
   [[nodiscard]] need_list of(execution_id id) override {
     need_list& list = slot(lists_, id);
@@ -138,8 +185,17 @@ class footprint_needs final : public launch_needs {
     return list;
   }
 
+  void append_uses(execution_id id, std::vector<block_access>& out) override {
+    if (const footprint* f = footprints_.find(id)) {
+      for (const footprint_entry& e : f->entries()) {
+        out.push_back({e.range, e.mode});
+      }
+    }
+  }
+
   void forget(execution_id id) override {
     footprints_.forget(id);
+    slot(learning_, id) = {};
     slot(declared_, id) = {};
     slot(lists_, id).reset();
   }
@@ -160,10 +216,22 @@ class footprint_needs final : public launch_needs {
           }
         }
       }
+      out.put(static_cast<std::uint64_t>(
+          std::count_if(learning_.begin(), learning_.end(), [](const learning& l) { return !(l == learning{}); })));
+      for (std::size_t id = 0; id < learning_.size(); ++id) {
+        const learning& l = learning_[id];
+        if (!(l == learning{})) {
+          out.put(static_cast<std::uint32_t>(id));
+          out.put(l.blocks);
+          out.put(l.surprises);
+          out.put(l.unlearned_runs);
+        }
+      }
     });
   }
   void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) override {
     std::vector<std::vector<block_access>> declared;
+    std::vector<learning> learned;
     footprints_ = in.section(tag, [&] {
       footprint_table footprints = footprint_table::load(in, last_id, blocks);
       const std::size_t count = in.get_count(sizeof(std::uint32_t) + sizeof(std::uint64_t));
@@ -176,15 +244,18 @@ class footprint_needs final : public launch_needs {
         slot(declared, id) = load_declaration(in, blocks);
         before = id;
       }
+      load_learning(in, last_id, learned);
       return footprints;
     });
     declared_ = std::move(declared);
     lists_.clear();
+    learning_ = std::move(learned);
   }
 
   [[nodiscard]] bytes memory() const override {
     bytes sum =
-        footprints_.memory() + memory_of(lists_) + bytes{declared_.capacity() * sizeof(std::vector<block_access>)};
+        footprints_.memory() + memory_of(lists_) +
+        bytes{declared_.capacity() * sizeof(std::vector<block_access>) + learning_.capacity() * sizeof(learning)};
     for (const auto& d : declared_) {
       sum += bytes{d.capacity() * sizeof(block_access)};
     }
@@ -194,6 +265,31 @@ class footprint_needs final : public launch_needs {
  private:
   static constexpr archive_tag tag = make_archive_tag("need");
 
+  // What faults have taught of a launch.
+  struct learning {
+    std::uint32_t blocks = 0;          // learned before the run that is executing
+    std::uint32_t new_blocks = 0;      // learned in it
+    std::uint32_t surprises = 0;       // in a row
+    std::uint32_t unlearned_runs = 0;  // until its blocks are learned again; 0: they are
+
+    friend bool operator==(const learning&, const learning&) = default;
+  };
+
+  static void load_learning(archive_reader& in, execution_id last_id, std::vector<learning>& out) {
+    const std::size_t count = in.get_count(4 * sizeof(std::uint32_t));
+    execution_id before{};
+    for (std::size_t i = 0; i < count; ++i) {
+      const execution_id id{in.get<std::uint32_t>()};
+      if (id <= before || id > last_id) {
+        in.refuse("faults of an execution ID that there is not, or out of order");
+      }
+      learning& l = slot(out, id);
+      l.blocks = in.get<std::uint32_t>();
+      l.surprises = in.get<std::uint32_t>();
+      l.unlearned_runs = in.get<std::uint32_t>();
+      before = id;
+    }
+  }
   [[nodiscard]] static std::vector<block_access> load_declaration(archive_reader& in, std::uint32_t blocks) {
     std::vector<block_access> declared(in.get_count(2 * sizeof(std::uint32_t) + sizeof(access)));
     for (block_access& a : declared) {
@@ -212,6 +308,7 @@ class footprint_needs final : public launch_needs {
 
   footprint_table footprints_{};
   std::vector<std::vector<block_access>> declared_{};  // by ID: as last declared
+  std::vector<learning> learning_{};                   // by ID
   std::vector<need_list> lists_{};                     // by ID: null where it has to be made again
 };
 
@@ -250,6 +347,12 @@ class pair_needs final : public launch_needs {
       list = std::make_shared<const std::vector<block_range>>(std::move(ranges));
     }
     return list;
+  }
+
+  void append_uses(execution_id id, std::vector<block_access>& out) override {
+    for (const block_range r : *of(id)) {
+      out.push_back({r, access::update});
+    }
   }
 
   void forget(execution_id id) override {

@@ -66,10 +66,13 @@ class lru_policy final : public policy {
         }
       }
     }
-    make_room(map, out);
+    const std::int64_t room = detail::room_to_come(map);
+    const std::int64_t wanted = static_cast<std::int64_t>(missing_.size());
+    const std::int64_t placed = std::clamp<std::int64_t>(room + make_room(map, wanted - room, out), 0, wanted);
     const std::size_t from = out.commands.size();
-    for (const block_id b : missing_) {
-      detail::append(out, {.what = action::prefetch, .why = reason::issued, .to = map.device()}, b, from);
+    for (std::int64_t i = 0; i != placed; ++i) {
+      detail::append(out, {.what = action::prefetch, .why = reason::issued, .to = map.device()},
+                     missing_[static_cast<std::size_t>(i)], from);
     }
   }
 
@@ -106,11 +109,11 @@ class lru_policy final : public policy {
   }
 
   // What nothing in flight uses leaves, the least recently used first; dead contents before all others.
-  void make_room(const block_map& map, plan& out) {
-    std::int64_t needed = static_cast<std::int64_t>(missing_.size()) - detail::room_to_come(map);
+  std::int64_t make_room(const block_map& map, std::int64_t needed, plan& out) {
+    std::int64_t made = 0;
     for (const bool dead : {true, false}) {
       for (std::uint32_t b = links_.empty() ? 0 : links_[sentinel()].newer;
-           needed > 0 && !links_.empty() && b != sentinel(); b = links_[b].newer) {
+           made < needed && !links_.empty() && b != sentinel(); b = links_[b].newer) {
         const block_state& s = map[block_id{b}];
         if (map.resident(block_id{b}) && s.moving == motion::none && s.users == 0 && detail::is_dead(s) == dead) {
           command c{.what = action::evict, .why = reason::make_room, .to = location::host()};
@@ -119,10 +122,11 @@ class lru_policy final : public policy {
             c.why = reason::dead;
           }
           detail::append(out, c, block_id{b});
-          --needed;
+          ++made;
         }
       }
     }
+    return made;
   }
 
   policy_options options_;

@@ -74,35 +74,71 @@ class partial_blocks {
   std::vector<block_id> blocks_{};
 };
 
-/// Blocks whose contents died, until nothing of them is left anywhere.
+/// Blocks whose contents died, until nothing of them is left.
 class dead_blocks {
  public:
   /// Contents died.
-  void note(block_range range) { ranges_.push_back(range); }
-  /// Plans to forget them, as soon as no launch in flight may use them.
-  void write(const block_map& map, plan& out) {
+  void note(block_range range) { noted_.push_back(range); }
+
+  /// Plans to forget what is not on the device, so that it is never brought back.
+  void forget_elsewhere(const block_map& map, plan& out) {
     std::size_t kept = 0;
-    for (const block_range range : ranges_) {
+    for (const block_range range : noted_) {
+      bool on_device = false;
+      bool in_use = false;
+      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+        const block_state& s = map[block_id{b}];
+        if (!is_dead(s)) {
+          continue;
+        }
+        if (map.present(block_id{b})) {
+          on_device = true;
+        } else if (!s.copies.empty()) {
+          s.users == 0 ? discard(block_id{b}, out) : void(in_use = true);
+        }
+      }
+      if (in_use) {
+        noted_[kept++] = range;
+      } else if (on_device) {
+        on_device_.push_back(range);
+      }
+    }
+    noted_.resize(kept);
+  }
+  /// Plans to forget all that no launch in flight may use.
+  void forget(const block_map& map, plan& out) {
+    forget_elsewhere(map, out);
+    for_each_on_device(map, [&](block_id b) { discard(b, out); });
+  }
+  /// Calls `visit(block_id)` for those that take room on the device and that no launch in flight may use.
+  template <class Visit>
+  void for_each_on_device(const block_map& map, Visit&& visit) {
+    std::size_t kept = 0;
+    for (const block_range range : on_device_) {
       bool any = false;
       for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
         const block_state& s = map[block_id{b}];
-        if (!is_dead(s) || (!map.present(block_id{b}) && s.copies.empty())) {
-          continue;
-        }
-        any = true;
-        if (s.users == 0 && s.moving == motion::none) {
-          append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, block_id{b});
+        if (is_dead(s) && map.resident(block_id{b})) {
+          any = true;
+          if (s.users == 0 && s.moving == motion::none) {
+            visit(block_id{b});
+          }
         }
       }
       if (any) {
-        ranges_[kept++] = range;
+        on_device_[kept++] = range;
       }
     }
-    ranges_.resize(kept);
+    on_device_.resize(kept);
   }
 
  private:
-  std::vector<block_range> ranges_{};
+  static void discard(block_id b, plan& out) {
+    append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, b);
+  }
+
+  std::vector<block_range> noted_{};      // not looked at yet
+  std::vector<block_range> on_device_{};  // some of each
 };
 
 /// Whether a launch that uses these blocks finds all of them on the device.

@@ -31,6 +31,7 @@ struct policy_options {
   std::size_t max_execution_records = 131072;  ///< `auto`: records of the execution table; 0: unbounded
   std::uint32_t horizon = 4096;                ///< `auto`: launches whose next uses are known, for evictions
   std::uint32_t max_upcoming_uses = 262144;    ///< `auto`: uses of blocks by those launches, each 16 bytes
+  std::uint32_t longest_step = 65536;          ///< `auto`: launches of a step that is planned as a whole; 0: none is
 };
 
 }  // namespace v0

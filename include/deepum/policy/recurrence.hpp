@@ -21,7 +21,7 @@ inline namespace v0 {
 /// A period is tried where four launches in a row come as they came before, the last time if there are several. The
 /// step recurs when that many of the launches that followed, or a whole period, have come as one period before; with
 /// the first one that does not it is over. Where a step was over before it had been repeated as a whole, the next one
-/// is believed only after a whole period, so that what looks like a step and is none costs little.
+/// has to come four times as far, or a whole period, so that what looks like a step and is none costs little.
 ///
 /// Not synchronised. Memory is bounded by the longest step. Cost of a launch: one hash.
 class recurrence {
@@ -49,7 +49,7 @@ class recurrence {
       if (id != at(now - period_)) {
         interrupt();
       } else if (matched_ >= period_) {
-        credulous_ = true;
+        patience_ = believed_after;
       }
     }
     at(now) = id;
@@ -65,38 +65,31 @@ class recurrence {
   /// The oldest launch that had not finished did.
   void finish() {
     ++finished_;
-    while (!deaths_.empty() && deaths_.front().finished + longest_ < finished_) {
+    while (!deaths_.empty() && deaths_.front().after + longest_ < finished_) {
       deaths_.pop_front();
     }
   }
-  /// The contents of blocks died, after the launch that finished last.
-  void death(block_range range) {
+  /// Launches that were issued and have not finished.
+  [[nodiscard]] std::uint64_t in_flight() const { return issued_ - finished_; }
+  /// The contents of blocks died.
+  /// @param since  Launches that were issued after the last one that may use them.
+  void death(block_range range, std::uint64_t since) {
     if (longest_ == 0 || range.empty()) {
       return;
     }
-    if (!deaths_.empty() && deaths_.back().finished == finished_ &&
-        deaths_.back().range.end_value() == range.begin_value()) {
+    const std::uint64_t after = issued_ - std::min(since, issued_);
+    if (!deaths_.empty() && deaths_.back().after == after && deaths_.back().range.end_value() == range.begin_value()) {
       deaths_.back().range.count += range.count;
       return;
     }
-    deaths_.push_back({finished_, range});
+    deaths_.push_back({after, range});
     if (deaths_.size() > ids_.size()) {
       deaths_.pop_front();
     }
   }
-  /// What comes next is not what followed before: another stream has a turn.
-  void interrupt() {
-    if (recurs()) {
-      credulous_ = matched_ >= period_;
-    }
-    period_ = 0;
-    matched_ = 0;
-  }
 
   /// The launches that were issued last are a step that recurs.
-  [[nodiscard]] bool recurs() const {
-    return period_ != 0 && matched_ >= (credulous_ ? std::min(believed_after, period_) : period_);
-  }
+  [[nodiscard]] bool recurs() const { return period_ != 0 && matched_ >= std::min(patience_, period_); }
   /// Number of launches of the step. Needs `recurs()`, as all below.
   [[nodiscard]] std::uint32_t period() const { return period_; }
   /// The place in the step of the launch that is executing, or will next. The first launch of the step is an arbitrary
@@ -109,12 +102,12 @@ class recurrence {
     return ids_[(last - back) & (ids_.size() - 1)];
   }
   /// Calls `visit(place, block_range)` for the deaths of the last period: after which launch of the step, and what
-  /// died.
+  /// died. A period is counted back from the launch that is executing, so some may come twice.
   template <class Visit>
   void for_each_death(Visit&& visit) const {
     for (const death_note& d : deaths_) {
-      if (d.finished != 0 && d.finished + period_ > finished_) {
-        visit(place_of(d.finished - 1), d.range);
+      if (d.after != 0 && d.after + period_ > finished_) {
+        visit(place_of(d.after - 1), d.range);
       }
     }
   }
@@ -126,10 +119,18 @@ class recurrence {
   }
 
  private:
+  void interrupt() {
+    if (recurs() && matched_ < period_) {
+      patience_ = std::min(4 * patience_, longest_);
+    }
+    period_ = 0;
+    matched_ = 0;
+  }
+
   static constexpr std::uint32_t context_length = 4;  // as in the execution correlation table (DeepUM, section 4.2)
 
   struct death_note {
-    std::uint64_t finished = 0;  // launches that had finished by then
+    std::uint64_t after = 0;  // launches that may have used them, and all before those
     block_range range{};
   };
 
@@ -161,10 +162,10 @@ class recurrence {
   std::deque<death_note> deaths_{};
   std::uint64_t issued_ = 0;
   std::uint64_t finished_ = 0;
-  std::uint64_t origin_ = 0;   // when the step began that is being compared
-  std::uint32_t period_ = 0;   // 0: nothing to compare with
-  std::uint64_t matched_ = 0;  // launches that came as one period before
-  bool credulous_ = true;      // the last step that was believed in was one
+  std::uint64_t origin_ = 0;                 // when the step began that is being compared
+  std::uint32_t period_ = 0;                 // 0: nothing to compare with
+  std::uint64_t matched_ = 0;                // launches that came as one period before
+  std::uint32_t patience_ = believed_after;  // launches that must come as one period before
 };
 
 }  // namespace v0

@@ -49,10 +49,14 @@ class step_follower {
   /// Everything fits, and nothing need ever leave.
   [[nodiscard]] bool idle() const { return schedule_.idle(); }
 
+  /// The launch of the step that is executing, or will next.
+  [[nodiscard]] std::uint32_t position() const { return schedule_.position(); }
+
   /// The executing launch finished.
   void advance() {
     schedule_.advance();
     looked_ -= looked_ != 0 ? 1 : 0;
+    fetched_ -= fetched_ != 0 ? 1 : 0;
   }
   /// A launch was issued, so many launches after the executing one.
   void issued(std::size_t distance) { look_again(distance); }
@@ -68,6 +72,7 @@ class step_follower {
   void arrived(block_range blocks) {
     for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
       if (!known(block_id{b})) {
+        std::erase(strays_, block_id{b});
         strays_.emplace_back(b);
       }
     }
@@ -76,13 +81,15 @@ class step_follower {
   /// @param issued  Launches that are issued and not finished, the executing one among them.
   void write(const block_map& map, std::size_t issued, plan& out) {
     collect_missing(map, issued);
-    std::int64_t short_of = static_cast<std::int64_t>(urgent_) - detail::room_to_come(map);
-    short_of -= write_strays(map, out);
-    short_of -= write_leaving(map, out);
-    if (short_of > 0) {
-      write_farthest(map, issued, short_of, out);
+    std::int64_t room = detail::room_to_come(map);
+    room += write_leaving(map, out);
+    if (room < static_cast<std::int64_t>(missing_.size())) {
+      room += write_strays(map, static_cast<std::int64_t>(missing_.size()) - room, out);
     }
-    write_prefetches(map, issued, out);
+    if (room < static_cast<std::int64_t>(urgent_)) {
+      room += write_farthest(map, issued, static_cast<std::int64_t>(urgent_) - room, out);
+    }
+    write_prefetches(map, static_cast<std::size_t>(std::max<std::int64_t>(0, room)), out);
   }
 
   /// Heap memory held.
@@ -146,6 +153,7 @@ class step_follower {
           continue;  // it can come back when it has left
         }
         missing_.emplace_back(b);
+        fetched_ = std::max(fetched_, distance);
         if (missing_.size() == blocks_each_way) {
           return false;
         }
@@ -153,37 +161,39 @@ class step_follower {
     }
     return all_there;
   }
-  void write_prefetches(const block_map& map, std::size_t issued, plan& out) {
+  void write_prefetches(const block_map& map, std::size_t room, plan& out) {
     const std::size_t from = out.commands.size();
-    for (std::size_t i = 0; i != missing_.size(); ++i) {
-      detail::append(out,
-                     {.what = action::prefetch,
-                      .why = i < urgent_ && issued != 0 ? reason::issued : reason::predicted,
-                      .to = map.device()},
-                     missing_[i], from, blocks_each_way);
+    for (std::size_t i = 0; i != std::min(room, missing_.size()); ++i) {
+      detail::append(
+          out, {.what = action::prefetch, .why = i < urgent_ ? reason::issued : reason::predicted, .to = map.device()},
+          missing_[i], from, blocks_each_way);
     }
   }
 
   // --- what goes ---
 
-  std::int64_t write_strays(const block_map& map, plan& out) {
-    std::int64_t count = 0;
-    std::size_t kept = 0;
+  // Those first that came first: what came last has just been needed.
+  std::int64_t write_strays(const block_map& map, std::int64_t count, plan& out) {
+    std::int64_t made = 0;
+    std::erase_if(strays_, [&](block_id b) { return !map.resident(b); });
     for (const block_id b : strays_) {
-      if (map.resident(b) && !known(b)) {
-        strays_[kept++] = b;
-        count += give_up(map, b, reason::make_room, out) ? 1 : 0;
+      if (made == count) {
+        break;
       }
+      made += give_up(map, b, reason::make_room, out) ? 1 : 0;
     }
-    strays_.resize(kept);
-    return count;
+    return made;
   }
-  // What the plan wants away, from what is needed last on. Nothing leaves that is needed sooner than what is fetched.
+  // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
+  // fetched.
   std::int64_t write_leaving(const block_map& map, plan& out) {
     std::uint32_t count = 0;
     schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
-      if (launches <= looked_ || count >= blocks_each_way) {
+      if (count >= blocks_each_way) {
         return step_schedule::verdict::enough;
+      }
+      if (schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
+        return launches == step_schedule::never ? step_schedule::verdict::look_on : step_schedule::verdict::enough;
       }
       bool gone = true;
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
@@ -196,7 +206,7 @@ class step_follower {
     });
     return count;
   }
-  void write_farthest(const block_map& map, std::size_t issued, std::int64_t count, plan& out) {
+  std::int64_t write_farthest(const block_map& map, std::size_t issued, std::int64_t count, plan& out) {
     const step_segments& step = schedule_.step();
     order_.clear();
     for (std::uint32_t s = 0; s != step.segments().size(); ++s) {
@@ -207,14 +217,16 @@ class step_follower {
     std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
       return schedule_.launches_until_use(a) > schedule_.launches_until_use(b);
     });
+    std::int64_t made = 0;
     for (const std::uint32_t s : order_) {
       const block_range blocks = step.segments()[s].blocks;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count > 0; ++b) {
+      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
         if (map.resident(block_id{b}) && map[block_id{b}].users == 0) {
-          count -= give_up(map, block_id{b}, reason::over_budget, out) ? 1 : 0;
+          made += give_up(map, block_id{b}, reason::make_room, out) ? 1 : 0;
         }
       }
     }
+    return made;
   }
   static bool give_up(const block_map& map, block_id b, reason why, plan& out) {
     const block_state& s = map[b];
@@ -234,6 +246,7 @@ class step_follower {
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
   std::vector<block_id> strays_{};         // on the device, and not used by the step
   std::size_t looked_ = 0;                 // launches from the executing one on that miss nothing
+  std::size_t fetched_ = 0;                // the farthest launch that anything has been fetched for
 
   // Of the plan being made; kept for their memory.
   std::vector<block_id> missing_{};

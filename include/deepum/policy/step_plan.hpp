@@ -417,12 +417,12 @@ class step_planner {
   for (std::uint32_t k = 0; k != step.launches(); ++k) {
     largest = std::max(largest, step.need(k));
   }
-  const std::uint32_t margin = std::min(limits.budget / 6, largest / 2);
+  const std::uint32_t unit = std::min(limits.budget / 24, largest / 8);
   const double copying = static_cast<double>(least.returning) * static_cast<double>(limits.in_per_block.count());
   const double computing = static_cast<double>(step.begin_of(step.launches()).count());
-  const detail::plan_style spread{.margin = margin,
+  const detail::plan_style spread{.margin = unit / 4,
                                   .slowdown = std::max(1.0, copying / computing),
-                                  .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(margin, 4U) / 4)};
+                                  .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U))};
   return detail::step_planner(step, limits, spread).make();
 }
 
