@@ -42,6 +42,10 @@ ABSL_FLAG(double, d2h, 50.8, "rate of the link to the host, in 10^9 bytes a seco
 ABSL_FLAG(absl::Duration, copy_latency, absl::Microseconds(2), "of each copy, whatever its length");
 ABSL_FLAG(absl::Duration, fault_latency, absl::Microseconds(45),
           "from a page fault to the copy that serves it (45 us is what published simulations take)");
+ABSL_FLAG(
+    bool, fault_overlap, false,
+    "while the block of one fault comes, the victim of the next one leaves, as published simulations have it; off: "
+    "one after the other");
 ABSL_FLAG(deepum_program::lookahead_flag, lookahead, {}, "launches to look ahead, or auto");
 ABSL_FLAG(std::int64_t, steps, 8, "steps to replay");
 ABSL_FLAG(
@@ -135,6 +139,7 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
   latency = duration("fault_latency", absl::GetFlag(FLAGS_fault_latency));
   if (!latency.ok()) return latency.status();
   options.costs.fault_latency = *latency;
+  options.costs.fault_overlap = absl::GetFlag(FLAGS_fault_overlap);
   options.budget = absl::GetFlag(FLAGS_budget).of(block_size * w.blocks);
   if (const std::string m = absl::GetFlag(FLAGS_memory); m != "auto" && m != "managed" && m != "backed") {
     return absl::InvalidArgumentError(absl::StrCat("--memory is auto, managed or backed, not '", m, "'"));
@@ -302,6 +307,7 @@ nlohmann::json json_of(const workload& w, const program& what, const run_options
                      {"d2h_gbps", options.costs.d2h_gbps},
                      {"copy_latency_ns", options.costs.copy_latency.count()},
                      {"fault_latency_ns", options.costs.fault_latency.count()},
+                     {"fault_overlap", options.costs.fault_overlap},
                      {"run_ahead", options.run_ahead},
                      {"steps", options.steps},
                      {"runs", nlohmann::json::array()}};

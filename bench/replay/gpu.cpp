@@ -121,18 +121,38 @@ bool gpu::prefetch(block_range range, std::uint64_t ticket) {
 }
 
 bool gpu::populate(block_range range, std::uint64_t ticket) {
-  block_range rest = range;
-  while (!rest.empty()) {
-    const block_range fits =
-        prefix({rest.first, std::min(rest.count, map_.room())}, [&](block_id b) { return !map_.present(b); });
-    if (!fits.empty()) {
-      place_new(fits, ticket);
-    }
-    advance(rest, std::max(fits.count, 1U));
+  if (!place_where_room(range, ticket) && (in_.busy || out_.busy)) {
+    populates_.push_back({schedule_event::make_new, range, ticket});
+  } else {
+    report(device_event::kind::completed, range, ticket);
   }
-  report(device_event::kind::completed, range, ticket);
   stir();
   return true;
+}
+
+// Returns whether all of it is there now.
+bool gpu::place_where_room(block_range range, std::uint64_t ticket) {
+  bool all_there = true;
+  while (!range.empty()) {
+    const block_range fits =
+        prefix({range.first, std::min(range.count, map_.room())}, [&](block_id b) { return !map_.present(b); });
+    if (!fits.empty()) {
+      place_new(fits, ticket);
+    } else {
+      all_there = all_there && map_.resident(range.first) && map_[range.first].moving != motion::leaving;
+    }
+    advance(range, std::max(fits.count, 1U));
+  }
+  return all_there;
+}
+
+// Where a fault took the room, or a block was moving for the driver, the engine could not know: it is told when the copy
+// is over. Told at once it would ask for the same again, and so on without end.
+void gpu::finish_populates() {
+  for (const operation& op : std::exchange(populates_, {})) {
+    (void)place_where_room(op.rest, op.ticket);
+    report(device_event::kind::completed, op.rest, op.ticket);
+  }
 }
 
 bool gpu::evict(block_range range, std::uint64_t ticket) {
@@ -234,6 +254,7 @@ void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
     } else if (last) {
       report(device_event::kind::completed, {}, ticket);
     }
+    finish_populates();
     stir();
   });
 }
@@ -276,6 +297,7 @@ void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t t
     if (ticket != 0 && last) {
       report(device_event::kind::completed, {}, ticket);
     }
+    finish_populates();
     stir();
   });
 }
@@ -291,6 +313,8 @@ void gpu::serve_fault() {
     if (map_[b].moving != motion::leaving && map_.resident(b)) {
       fault_.reset();
       fault_due_ = false;
+    } else if (costs_.fault_overlap && map_[b].moving == motion::arriving && map_.room() == 0 && head_misses_more()) {
+      (void)make_room_for_fault();
     }
     return;  // else it is on its way, or will come back when it has left
   }
@@ -304,7 +328,14 @@ void gpu::serve_fault() {
     stir_again_ = true;
   } else if (!in_.busy) {
     begin_copy_in({b, 1}, 0, true);
+    stir_again_ = stir_again_ || costs_.fault_overlap;
   }
+}
+
+bool gpu::head_misses_more() const {
+  return std::any_of(queue_.front().all.begin(), queue_.front().all.end(), [&](block_range r) {
+    return prefix(r, [&](block_id b) { return map_.present(b); }).count != r.count;
+  });
 }
 
 // As the driver does it: the least recently migrated block leaves. It knows nothing of what contents are worth.

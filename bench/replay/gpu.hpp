@@ -23,6 +23,9 @@ struct link_costs {
   double d2h_gbps = 50.8;           ///< 10^9 bytes a second
   nanoseconds copy_latency{2'000};  ///< of each copy, whatever its length
   nanoseconds fault_latency{0};     ///< from a page fault to the copy that serves it
+  /// Both directions work while a launch's faults are served: while one block comes, the victim of the next one leaves.
+  /// Else one follows the other.
+  bool fault_overlap = false;
 };
 
 /// A launch as the device gets it.
@@ -123,9 +126,12 @@ class gpu {
   void begin_copy_in(block_range range, std::uint64_t ticket, bool last);
   void begin_copy_out(schedule_event what, block_range range, std::uint64_t ticket, bool last);
   void place_new(block_range range, std::uint64_t ticket);
+  bool place_where_room(block_range range, std::uint64_t ticket);
+  void finish_populates();
   void give_up(block_range range, std::uint64_t ticket, reason why);
   void serve_fault();
   [[nodiscard]] bool make_room_for_fault();
+  [[nodiscard]] bool head_misses_more() const;
 
   void try_begin();
   [[nodiscard]] bool all_there();
@@ -143,6 +149,7 @@ class gpu {
 
   lane in_{};
   lane out_{};
+  std::vector<operation> populates_{};  // that could not be carried out
   std::deque<device_launch> queue_{};
   std::vector<executed_launch> finished_{};
   std::vector<device_event> events_{};
