@@ -234,3 +234,39 @@ TEST_CASE("a step that is believed in has come as it says") {
     CHECK(found != 0);
   }
 }
+
+TEST_CASE("a step that contains shorter ones is believed as a whole once it has been repeated") {
+  recurrence r(1000);
+  const auto step = [&] {  // three parts that are alike, and an end
+    for (int part = 0; part != 3; ++part) {
+      run(r, sequence(1, 100));
+    }
+    run(r, sequence(500, 20));
+  };
+  step();
+  step();
+  step();
+  for (int i = 0; i != 3; ++i) {
+    run(r, sequence(1, 100));
+    CHECK(r.recurs());
+    CHECK(r.period() == 320);
+    run(r, sequence(1, 100));
+    run(r, sequence(1, 100));
+    run(r, sequence(500, 20));
+  }
+}
+
+TEST_CASE("a step that is taken up again is believed at its second repetition, whatever came between") {
+  recurrence r(2000);
+  const auto repeat = [&](std::uint32_t first, int times) {
+    for (int i = 0; i != times; ++i) {
+      run(r, sequence(first, 200));
+    }
+  };
+  repeat(1, 4);
+  repeat(300, 4);
+  run(r, sequence(1, 200));
+  run(r, sequence(1, 4 + recurrence::believed_after));
+  CHECK(r.recurs());
+  CHECK(r.period() == 200);
+}

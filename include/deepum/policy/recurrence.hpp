@@ -7,6 +7,7 @@
 #include <deepum/units.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +19,13 @@ inline namespace v0 {
 
 /// Finds out that launches repeat as a step, from those that were issued, and where in the step the device is.
 ///
-/// A period is tried where four launches in a row come as they came before, the last time if there are several. The
-/// step recurs when that many of the launches that followed, or a whole period, have come as one period before; with
-/// the first one that does not it is over. Where a step was over before it had been repeated as a whole, the next one
+/// A period is tried where four launches in a row come as they came before, the last time if there are several; a few
+/// are tried at the same time, until a launch does not come as one period before. The step recurs with a period when
+/// that many of the launches that followed, or a whole period, have come so. Where it was over soon after, the next one
 /// has to come four times as far, or a whole period, so that what looks like a step and is none costs little.
+///
+/// Of several periods the longest is believed that has been repeated as a whole. Else one as long as an earlier step
+/// was: what was left long ago and is taken up again looks like one long step, too.
 ///
 /// Not synchronised. Memory is bounded by the longest step. Cost of a launch: one hash.
 class recurrence {
@@ -44,23 +48,21 @@ class recurrence {
       return;
     }
     const std::uint64_t now = issued_++;
-    if (period_ != 0) {
-      ++matched_;
-      if (id != at(now - period_)) {
-        interrupt();
-      } else if (matched_ >= period_) {
-        patience_ = believed_after;
+    for (attempt& a : attempts_) {
+      if (a.period != 0 && id == at(now - a.period)) {
+        ++a.matched;
+      } else {
+        give_up(a);
       }
     }
     at(now) = id;
     std::uint32_t& seen = seen_[context_slot(now)];
     const std::uint32_t distance = static_cast<std::uint32_t>(now) - seen;
-    if (period_ == 0 && distance != 0 && distance <= longest_ && same_context(now, distance)) {
-      period_ = distance;
-      matched_ = 0;
-      origin_ = now + 1 - distance;
+    if (distance != 0 && distance <= longest_ && same_context(now, distance)) {
+      begin(distance, now);
     }
     seen = static_cast<std::uint32_t>(now);
+    choose();
   }
   /// The oldest launch that had not finished did.
   void finish() {
@@ -89,16 +91,16 @@ class recurrence {
   }
 
   /// The launches that were issued last are a step that recurs.
-  [[nodiscard]] bool recurs() const { return period_ != 0 && matched_ >= std::min(patience_, period_); }
+  [[nodiscard]] bool recurs() const { return believed_ != nobody; }
   /// Number of launches of the step. Needs `recurs()`, as all below.
-  [[nodiscard]] std::uint32_t period() const { return period_; }
+  [[nodiscard]] std::uint32_t period() const { return attempts_[believed_].period; }
   /// The place in the step of the launch that is executing, or will next. The first launch of the step is an arbitrary
   /// one.
   [[nodiscard]] std::uint32_t position() const { return place_of(finished_); }
   /// The launch at a place in the step.
   [[nodiscard]] execution_id id_at(std::uint32_t place) const {
     const std::uint64_t last = issued_ - 1;
-    const std::uint32_t back = (place_of(last) + period_ - place) % period_;
+    const std::uint32_t back = (place_of(last) + period() - place) % period();
     return ids_[(last - back) & (ids_.size() - 1)];
   }
   /// Calls `visit(place, block_range)` for the deaths of the last period: after which launch of the step, and what
@@ -106,7 +108,7 @@ class recurrence {
   template <class Visit>
   void for_each_death(Visit&& visit) const {
     for (const death_note& d : deaths_) {
-      if (d.after != 0 && d.after + period_ > finished_) {
+      if (d.after != 0 && d.after + period() > finished_) {
         visit(place_of(d.after - 1), d.range);
       }
     }
@@ -119,12 +121,69 @@ class recurrence {
   }
 
  private:
-  void interrupt() {
-    if (recurs() && matched_ < period_) {
+  // A period that the launches may have.
+  struct attempt {
+    std::uint32_t period = 0;   // 0: none
+    std::uint64_t matched = 0;  // launches that came as one period before
+    std::uint64_t origin = 0;   // when the step began that they are compared with
+
+    [[nodiscard]] bool whole() const { return period != 0 && matched >= period; }
+  };
+  static constexpr std::size_t nobody = 4;  // attempts there are
+
+  void begin(std::uint32_t period, std::uint64_t now) {
+    attempt* least = nullptr;
+    for (attempt& a : attempts_) {
+      if (a.period == period) {
+        return;
+      }
+      if (least == nullptr || a.matched < least->matched) {
+        least = &a;
+      }
+    }
+    if (least->matched < believed_after) {
+      *least = {period, 0, now + 1 - period};
+    }
+  }
+  void give_up(attempt& a) {
+    const bool believed = believed_ != nobody && &a == &attempts_[believed_];
+    if (believed && !a.whole() && a.matched < std::uint64_t{4} * patience_) {
       patience_ = std::min(4 * patience_, longest_);
     }
-    period_ = 0;
-    matched_ = 0;
+    a = {};
+  }
+  void choose() {
+    believed_ = nobody;
+    for (std::size_t i = 0; i != attempts_.size(); ++i) {
+      const attempt& a = attempts_[i];
+      if (a.whole()) {
+        patience_ = believed_after;
+        remember(a.period);
+      }
+      if (a.period != 0 && a.matched >= std::min(patience_, a.period) &&
+          (believed_ == nobody || better(a, attempts_[believed_]))) {
+        believed_ = i;
+      }
+    }
+  }
+  [[nodiscard]] bool better(const attempt& a, const attempt& b) const {
+    if (a.whole() != b.whole()) {
+      return a.whole();
+    }
+    if (!a.whole() && has_been(a.period) != has_been(b.period)) {
+      return has_been(a.period);
+    }
+    return a.period > b.period;
+  }
+  // Lengths that steps have had.
+  [[nodiscard]] bool has_been(std::uint32_t period) const {
+    return std::find(periods_.begin(), periods_.end(), period) != periods_.end();
+  }
+  void remember(std::uint32_t period) {
+    if (!has_been(period)) {
+      std::rotate(periods_.rbegin(), periods_.rbegin() + 1, periods_.rend());
+      periods_.front() = period;
+    }
   }
 
   static constexpr std::uint32_t context_length = 4;  // as in the execution correlation table (DeepUM, section 4.2)
@@ -138,8 +197,9 @@ class recurrence {
   [[nodiscard]] execution_id at(std::uint64_t index) const { return ids_[index & (ids_.size() - 1)]; }
   [[nodiscard]] std::uint32_t place_of(std::uint64_t index) const {
     // Launches that were in flight before the step was found lie before its origin.
-    const std::uint64_t periods = origin_ / period_ + 1;
-    return static_cast<std::uint32_t>((index + periods * period_ - origin_) % period_);
+    const attempt& a = attempts_[believed_];
+    const std::uint64_t periods = a.origin / a.period + 1;
+    return static_cast<std::uint32_t>((index + periods * a.period - a.origin) % a.period);
   }
   // The last launch and the three before it; places before the first one hold none.
   [[nodiscard]] std::size_t context_slot(std::uint64_t now) const {
@@ -162,9 +222,9 @@ class recurrence {
   std::deque<death_note> deaths_{};
   std::uint64_t issued_ = 0;
   std::uint64_t finished_ = 0;
-  std::uint64_t origin_ = 0;                 // when the step began that is being compared
-  std::uint32_t period_ = 0;                 // 0: nothing to compare with
-  std::uint64_t matched_ = 0;                // launches that came as one period before
+  std::array<attempt, nobody> attempts_{};
+  std::size_t believed_ = nobody;
+  std::array<std::uint32_t, 4> periods_{};   // of steps that were repeated as a whole, the last four
   std::uint32_t patience_ = believed_after;  // launches that must come as one period before
 };
 

@@ -38,7 +38,7 @@ class recurring_step {
     ++issued_;
     last_ = launch;
     launches_.issue(id);
-    if (!launches_.recurs()) {
+    if (!launches_.recurs() || launches_.period() != planned_period_) {
       follower_.reset();
     } else if (follower_) {
       follower_->issued(launches_.in_flight() - 1);
@@ -151,6 +151,7 @@ class recurring_step {
     limits_ = {map.budget(), block_copy, block_copy};
     follower_.emplace(step, limits_, launches_.position(), map);
     planned_deaths_ = deaths_;
+    planned_period_ = launches_.period();
     planned_at_ = issued_;
     ++plans_;
   }
@@ -162,6 +163,7 @@ class recurring_step {
   step_limits limits_{};
   std::vector<place_and_blocks> planned_deaths_{};  // that the plan knows
   std::uint64_t issued_ = 0;
+  std::uint32_t planned_period_ = 0;
   std::uint64_t planned_at_ = 0;         // in `issued_`
   std::deque<std::uint64_t> changes_{};  // of needs, as far as they matter: when, in `issued_`
   std::uint64_t plans_ = 0;
