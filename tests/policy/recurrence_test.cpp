@@ -257,16 +257,16 @@ TEST_CASE("a step that contains shorter ones is believed as a whole once it has 
 }
 
 TEST_CASE("a step that is taken up again is believed at its second repetition, whatever came between") {
-  recurrence r(2000);
+  recurrence r(4000);
   const auto repeat = [&](std::uint32_t first, int times) {
     for (int i = 0; i != times; ++i) {
-      run(r, sequence(first, 200));
+      run(r, sequence(first, 400));
     }
   };
   repeat(1, 4);
-  repeat(300, 4);
-  run(r, sequence(1, 200));
+  repeat(500, 4);
+  run(r, sequence(1, 400));
   run(r, sequence(1, 4 + recurrence::believed_after));
   CHECK(r.recurs());
-  CHECK(r.period() == 200);
+  CHECK(r.period() == 400);
 }
