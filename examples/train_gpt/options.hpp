@@ -20,6 +20,7 @@ struct run_options {
   std::vector<std::string> policies{};
   bytes budget{};  ///< whole blocks
   lookahead_flag lookahead{};
+  bool hold = true;  ///< launches wait for what is being brought for them
   model_shape shape{};
   std::int64_t steps = 0;
   float learning_rate = 0;

@@ -42,6 +42,7 @@ ABSL_FLAG(std::string, policy, "auto",
 ABSL_FLAG(train_gpt::budget_flag, budget, {},
           "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint (40%)");
 ABSL_FLAG(train_gpt::lookahead_flag, lookahead, {}, "launches to look ahead, or auto");
+ABSL_FLAG(bool, hold, true, "launches wait for what is being brought for them (docs/adr/0004)");
 ABSL_FLAG(std::int64_t, steps, 50, "steps of training");
 ABSL_FLAG(std::int64_t, layers, train_gpt::model_shape{}.layers, "layers of the model");
 ABSL_FLAG(std::int64_t, width, train_gpt::model_shape{}.width, "width of the residual path");
@@ -119,6 +120,7 @@ absl::StatusOr<std::vector<std::string>> policies_from_flags() {
 absl::StatusOr<run_options> options_from_flags() {
   run_options options{.compute_slowdown = absl::GetFlag(FLAGS_compute_slowdown),
                       .lookahead = absl::GetFlag(FLAGS_lookahead),
+                      .hold = absl::GetFlag(FLAGS_hold),
                       .steps = absl::GetFlag(FLAGS_steps),
                       .learning_rate = static_cast<float>(absl::GetFlag(FLAGS_learning_rate)),
                       .seed = absl::GetFlag(FLAGS_seed),

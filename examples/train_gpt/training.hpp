@@ -52,7 +52,7 @@ policy_run train(const run_options& options, const std::string& policy, const st
   deepum::arena_options arena_options{.capacity = capacity,
                                       .device_budget = policy == "um" ? memory : memory - headroom,
                                       .policy = policy,
-                                      .tuning = {.lookahead = options.lookahead.degree},
+                                      .tuning = {.lookahead = options.lookahead.degree, .hold_launches = options.hold},
                                       .tables = options.tables};
   arena_options.observer = [&faulted](const deepum::device_event& e, deepum::launch_id launch) {
     if (e.what == deepum::device_event::kind::fault) faulted.push_back(launch);
