@@ -35,6 +35,7 @@ void for_each(block_range range, Visit&& visit) {
 
 gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink)
     : map_(blocks, location::device(), room),
+      placed_at_(blocks, nanoseconds{-1}),
       costs_(costs),
       backed_(backed),
       sink_(std::move(sink)) {}
@@ -121,11 +122,8 @@ bool gpu::prefetch(block_range range, std::uint64_t ticket) {
 }
 
 bool gpu::populate(block_range range, std::uint64_t ticket) {
-  if (!place_where_room(range, ticket) && (in_.busy || out_.busy)) {
-    populates_.push_back({schedule_event::make_new, range, ticket});
-  } else {
-    report(device_event::kind::completed, range, ticket);
-  }
+  const bool done = place_where_room(range, ticket);
+  complete({schedule_event::make_new, range, ticket}, done);
   stir();
   return true;
 }
@@ -146,11 +144,21 @@ bool gpu::place_where_room(block_range range, std::uint64_t ticket) {
   return all_there;
 }
 
-// Where a fault took the room, or a block was moving for the driver, the engine could not know: it is told when the copy
-// is over. Told at once it would ask for the same again, and so on without end.
-void gpu::finish_populates() {
-  for (const operation& op : std::exchange(populates_, {})) {
-    (void)place_where_room(op.rest, op.ticket);
+// What could not be done, because a fault took the room, or a launch or the driver has the blocks, is reported when
+// something has ended. The engine learns nothing before: told at once it would ask for the same, and so on without end.
+void gpu::complete(const operation& op, bool done) {
+  if (done || !(in_.busy || out_.busy || running_ || fault_)) {
+    report(device_event::kind::completed, op.rest, op.ticket);
+  } else {
+    left_out_.push_back(op);
+  }
+}
+
+void gpu::complete_left_out() {
+  for (const operation& op : std::exchange(left_out_, {})) {
+    if (op.what == schedule_event::make_new) {
+      (void)place_where_room(op.rest, op.ticket);
+    }
     report(device_event::kind::completed, op.rest, op.ticket);
   }
 }
@@ -168,20 +176,27 @@ bool gpu::clean(block_range range, std::uint64_t ticket) {
 }
 
 bool gpu::drop(block_range range, std::uint64_t ticket) {
-  give_up(range, ticket, reason::make_room);
-  report(device_event::kind::completed, range, ticket);
+  if (just_placed(range)) {
+    after(nanoseconds{1}, [this, range, ticket] { (void)drop(range, ticket); });
+    return true;
+  }
+  complete({schedule_event::drop, range, ticket}, give_up(range, ticket, reason::make_room));
   stir();
   return true;
 }
 
 bool gpu::discard(block_range range, std::uint64_t ticket) {
-  give_up(range, ticket, reason::dead);
+  if (just_placed(range)) {
+    after(nanoseconds{1}, [this, range, ticket] { (void)discard(range, ticket); });
+    return true;
+  }
+  const bool done = give_up(range, ticket, reason::dead);
   for_each(range, [&](block_id b) {
     if (!map_.present(b)) {
       map_.discard(b);
     }
   });
-  report(device_event::kind::completed, range, ticket);
+  complete({schedule_event::drop, range, ticket}, done);
   stir();
   return true;
 }
@@ -189,23 +204,36 @@ bool gpu::discard(block_range range, std::uint64_t ticket) {
 // Room is taken without a copy.
 void gpu::place_new(block_range range, std::uint64_t ticket) {
   note(schedule_event::make_new, range);
-  for_each(range, [&](block_id b) { map_.arrive(b, backed_); });
+  for_each(range, [&](block_id b) {
+    map_.arrive(b, backed_);
+    placed_at_[b.value] = now();
+  });
   report(device_event::kind::arrived, range, ticket);
 }
 
-// Room is freed without a copy, by those blocks that have any and that nothing uses.
-void gpu::give_up(block_range range, std::uint64_t ticket, reason why) {
+// Whether room was taken without a copy at this very moment. A schedule cannot say that it was freed again in the same.
+bool gpu::just_placed(block_range range) const {
+  bool any = false;
+  for_each(range, [&](block_id b) { any = any || (map_.resident(b) && placed_at_[b.value] == now()); });
+  return any;
+}
+
+// Room is freed without a copy, by those blocks that have any and that nothing uses. Returns whether that was all.
+bool gpu::give_up(block_range range, std::uint64_t ticket, reason why) {
+  bool all_gone = true;
   while (!range.empty()) {
-    const block_range gone = prefix(range, [&](block_id b) {
-      return map_.resident(b) && map_[b].moving == motion::none && !(running_ && used_by_head(b));
-    });
+    const block_range gone =
+        prefix(range, [&](block_id b) { return map_.resident(b) && map_[b].moving == motion::none && !in_use(b); });
     if (!gone.empty()) {
       note(schedule_event::drop, gone);
       for_each(gone, [&](block_id b) { map_.drop(b); });
       report(device_event::kind::departed, gone, ticket, why);
+    } else {
+      all_gone = all_gone && !map_.present(range.first);
     }
     advance(range, std::max(gone.count, 1U));
   }
+  return all_gone;
 }
 
 void gpu::work_in() {
@@ -226,13 +254,14 @@ void gpu::work_in() {
     }
     const block_range piece =
         prefix({op.rest.first, most}, [&](block_id b) { return !map_.present(b) && !map_[b].copies.empty(); });
+    const bool fits = op.rest.empty() || !piece.empty();
     advance(op.rest, piece.empty() ? op.rest.count : piece.count);  // what does not fit is left out
     const operation now = op;
     if (op.rest.empty()) {
       in_.queue.pop_front();
     }
     if (piece.empty()) {
-      report(device_event::kind::completed, {}, now.ticket);
+      complete(now, fits);
     } else {
       begin_copy_in(piece, now.ticket, now.rest.empty());
     }
@@ -249,12 +278,11 @@ void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
     for_each(range, [&](block_id b) { map_.arrive(b, backed_); });
     report(device_event::kind::arrived, range, ticket);
     if (ticket == 0) {
-      fault_.reset();
-      fault_due_ = false;
+      end_fault();
     } else if (last) {
       report(device_event::kind::completed, {}, ticket);
     }
-    finish_populates();
+    complete_left_out();
     stir();
   });
 }
@@ -264,10 +292,15 @@ void gpu::work_out() {
     operation& op = out_.queue.front();
     const bool stays = op.what == schedule_event::copy_clean;
     const auto may_go = [&](block_id b) {
-      const bool in_use = running_ && (stays ? contains(queue_.front().touched->writes, b) : used_by_head(b));
-      return map_.resident(b) && map_[b].moving == motion::none && !in_use;
+      const bool used = stays ? running_ && contains(queue_.front().touched->writes, b) : in_use(b);
+      return map_.resident(b) && map_[b].moving == motion::none && !used;
     };
-    advance(op.rest, prefix(op.rest, [&](block_id b) { return !may_go(b); }).count);
+    bool gone = true;
+    advance(op.rest, prefix(op.rest, [&](block_id b) {
+                       const bool stuck = !may_go(b);
+                       gone = gone && !(stuck && map_.resident(b));
+                       return stuck;
+                     }).count);
     const block_range piece = prefix(op.rest, may_go);
     advance(op.rest, piece.count);
     const operation now = op;
@@ -275,7 +308,7 @@ void gpu::work_out() {
       out_.queue.pop_front();
     }
     if (piece.empty()) {
-      report(device_event::kind::completed, {}, now.ticket);
+      complete(now, gone);
     } else {
       begin_copy_out(now.what, piece, now.ticket, now.rest.empty());
     }
@@ -297,7 +330,7 @@ void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t t
     if (ticket != 0 && last) {
       report(device_event::kind::completed, {}, ticket);
     }
-    finish_populates();
+    complete_left_out();
     stir();
   });
 }
@@ -311,8 +344,7 @@ void gpu::serve_fault() {
   const block_id b = *fault_;
   if (map_.present(b)) {
     if (map_[b].moving != motion::leaving && map_.resident(b)) {
-      fault_.reset();
-      fault_due_ = false;
+      end_fault();
     } else if (costs_.fault_overlap && map_[b].moving == motion::arriving && map_.room() == 0 && head_misses_more()) {
       (void)make_room_for_fault();
     }
@@ -323,8 +355,7 @@ void gpu::serve_fault() {
   }
   if (map_[b].copies.empty()) {
     place_new({b, 1}, 0);
-    fault_.reset();
-    fault_due_ = false;
+    end_fault();
     stir_again_ = true;
   } else if (!in_.busy) {
     begin_copy_in({b, 1}, 0, true);
@@ -336,6 +367,12 @@ bool gpu::head_misses_more() const {
   return std::any_of(queue_.front().all.begin(), queue_.front().all.end(), [&](block_range r) {
     return prefix(r, [&](block_id b) { return map_.present(b); }).count != r.count;
   });
+}
+
+void gpu::end_fault() {
+  fault_.reset();
+  fault_due_ = false;
+  complete_left_out();
 }
 
 // As the driver does it: the least recently migrated block leaves. It knows nothing of what contents are worth.
@@ -351,7 +388,14 @@ bool gpu::make_room_for_fault() {
     return false;  // something is on its way out, or will be
   }
   if (backed_ && !map_[*victim].dirty) {
-    give_up({*victim, 1}, 0, reason::make_room);
+    if (in_.busy && !map_[*fault_].copies.empty()) {
+      return false;  // room that is freed before it can be taken is taken by others
+    }
+    if (just_placed({*victim, 1})) {
+      after(nanoseconds{1}, [this] { stir(); });
+      return false;
+    }
+    (void)give_up({*victim, 1}, 0, reason::make_room);
     return true;
   }
   if (!out_.busy && map_.leaving() == 0) {
@@ -373,6 +417,10 @@ std::vector<executed_launch> gpu::take_finished() { return std::exchange(finishe
 
 bool gpu::used_by_head(block_id b) const { return !queue_.empty() && contains(queue_.front().all, b); }
 
+// A launch that has faulted executes as far as the driver is concerned. What it has got stays, or launches that fault
+// on blocks of which nobody knows would lose one for the other without end.
+bool gpu::in_use(block_id b) const { return (running_ || faulted_) && used_by_head(b); }
+
 // Blocks that were there when the check came by may have left: the last look is at all of them.
 bool gpu::all_there() {
   const device_launch& head = queue_.front();
@@ -385,6 +433,7 @@ bool gpu::all_there() {
         if (!ready(b)) {
           if (!fault_ && !map_.present(b)) {
             fault_ = b;
+            faulted_ = true;
             const bool write = contains(head.touched->writes, b);
             device_event e;
             e.what = device_event::kind::fault;
@@ -438,6 +487,7 @@ void gpu::finish() {
   const device_launch head = std::move(queue_.front());
   queue_.pop_front();
   running_ = false;
+  faulted_ = false;
   for (const block_range r : head.touched->writes) {
     for_each(r, [&](block_id b) { map_.write(b); });
   }
@@ -451,6 +501,7 @@ void gpu::finish() {
   finished_at_ = now();
   report(e);
   finished_.push_back({head.id, began_, now()});
+  complete_left_out();
   stir();
 }
 

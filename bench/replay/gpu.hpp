@@ -48,11 +48,13 @@ struct executed_launch {
 
 /// The simulated GPU of a replay: launches of known duration, one link in each direction, blocks that move as a whole.
 ///
-/// A launch begins when all its blocks are on the device, and none of them leaves while it runs. What the launch at the
-/// head of the queue misses, and nothing is bringing, faults: one block after another, and where there is no room the
-/// least recently migrated block that the launch does not use is driven out first, as the driver of managed memory
-/// does. Commands move ranges; those of one direction are carried out in order, one copy at a time, and a fault goes
-/// before the next copy. Everything that happens goes into a schedule that a referee can check.
+/// A launch begins when all its blocks are on the device, and none of them leaves while it runs, or after it faulted.
+/// What the launch at the head of the queue misses, and nothing is bringing, faults: one block after another, and where
+/// there is no room the least recently migrated block that the launch does not use is driven out first, as the driver
+/// of managed memory does. Commands move ranges; those of one direction are carried out in order, one copy at a time,
+/// and a fault goes before the next copy. What cannot be done, because a launch uses the blocks or a fault took the
+/// room, is left out, and reported as completed when a copy, a fault or a launch has ended. Everything that happens
+/// goes into a schedule that a referee can check.
 ///
 /// The engine sees it through `managed_blocks` or `backed_blocks`. Threads: one.
 class gpu {
@@ -126,10 +128,13 @@ class gpu {
   void begin_copy_in(block_range range, std::uint64_t ticket, bool last);
   void begin_copy_out(schedule_event what, block_range range, std::uint64_t ticket, bool last);
   void place_new(block_range range, std::uint64_t ticket);
+  [[nodiscard]] bool just_placed(block_range range) const;
   bool place_where_room(block_range range, std::uint64_t ticket);
-  void finish_populates();
-  void give_up(block_range range, std::uint64_t ticket, reason why);
+  void complete(const operation& op, bool done);
+  void complete_left_out();
+  bool give_up(block_range range, std::uint64_t ticket, reason why);
   void serve_fault();
+  void end_fault();
   [[nodiscard]] bool make_room_for_fault();
   [[nodiscard]] bool head_misses_more() const;
 
@@ -137,9 +142,11 @@ class gpu {
   [[nodiscard]] bool all_there();
   void finish();
   [[nodiscard]] bool used_by_head(block_id b) const;
+  [[nodiscard]] bool in_use(block_id b) const;
 
   sim::event_loop loop_{};
   block_map map_;
+  std::vector<nanoseconds> placed_at_;  // by block: when it got room without a copy
   link_costs costs_;
   bool backed_;
   schedule_sink sink_;
@@ -149,7 +156,7 @@ class gpu {
 
   lane in_{};
   lane out_{};
-  std::vector<operation> populates_{};  // that could not be carried out
+  std::vector<operation> left_out_{};  // not done, and not reported yet
   std::deque<device_launch> queue_{};
   std::vector<executed_launch> finished_{};
   std::vector<device_event> events_{};
@@ -157,6 +164,7 @@ class gpu {
   nanoseconds began_{};        // the launch that is running
   nanoseconds finished_at_{};  // the launch before it
   bool running_ = false;
+  bool faulted_ = false;             // the head of the queue has
   std::size_t checked_range_ = 0;    // of the head: the blocks before are there
   std::uint32_t checked_block_ = 0;  // of that range
   std::optional<block_id> fault_{};  // being served
