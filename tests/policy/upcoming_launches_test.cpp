@@ -128,6 +128,15 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
     }
     REQUIRE(u.size() == twin.size());
     REQUIRE(u.issued() == issued);
+    if (below(5) == 0) {
+      u.track_uses(below(2) != 0);
+    }
+    if (!u.tracks_uses()) {
+      REQUIRE(u.use_count() == 0);
+      REQUIRE(u.kept() == 0);
+      REQUIRE(u.next_use(block_id{below(block_count)}) == std::nullopt);
+      continue;
+    }
     std::size_t uses = 0;
     std::vector<std::uint32_t> kept(twin.size());
     std::vector<std::uint32_t> missed(twin.size());

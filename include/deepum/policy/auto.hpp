@@ -84,7 +84,9 @@ class auto_policy final : public policy {
     step_.issue(seen.id, record.id);
     s.settled = std::min(s.settled, s.ahead.issued());
     in_flight_incomplete_ += record.complete ? 0 : 1;
-    if (!s.ahead.issue({seen.id, record.id, now, overwritten_by(record), record.complete})) {
+    std::vector<block_range> overwritten =
+        options_.discard_overwritten ? overwritten_by(record) : std::vector<block_range>{};
+    if (!s.ahead.issue({seen.id, record.id, now, std::move(overwritten), record.complete})) {
       s.tail = seen.context;
     }
     if (step_.follower() == nullptr) {
@@ -115,6 +117,9 @@ class auto_policy final : public policy {
   /// A fault that no launch can be held responsible for is credited to all that are executing.
   void on_fault(const fault_record& fault, const block_map& map) override {
     gate_.stir();
+    if (step_follower* const follower = step_.follower()) {
+      follower->surprised();
+    }
     execution_id culprit{};
     for (per_stream& s : streams_) {
       const std::size_t candidates =
@@ -142,8 +147,8 @@ class auto_policy final : public policy {
     for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
       set_resident(block_id{b}, map.resident(block_id{b}));
     }
-    if (step_follower* follower = step_.follower(); follower != nullptr && to == map.device()) {
-      follower->arrived(range);
+    if (step_follower* const follower = step_.follower()) {
+      to == map.device() ? follower->arrived(range) : follower->left(range);
     }
     if (to != map.device()) {
       look_again(range);
@@ -174,20 +179,26 @@ class auto_policy final : public policy {
     if (!gate_.open(map)) {
       return;
     }
-    out.supersedes = true;
     refresh_outdated();
     step_.prepare(map, [&](execution_id id, std::vector<block_access>& uses) { needs_->append_uses(id, uses); });
     step_follower* const follower = follows() ? step_.follower() : nullptr;
     if (options_.advise) {
       advisor_.write(out);
     }
+    track_uses(follower == nullptr);
     if (follower != nullptr) {
       forget_predictions();
+      if (!follower->wants_to_write(map, launches_in_flight())) {
+        dead_.forget(map, out);
+        return;
+      }
+      out.supersedes = true;
       partial_.write(map, out);
       dead_.forget(map, out);
       follower->write(map, launches_in_flight(), out);
       return;
     }
+    out.supersedes = true;
     dead_.forget_elsewhere(map, out);
     missing_.clear();
     begin_marks(map);
@@ -374,6 +385,16 @@ class auto_policy final : public policy {
       if (streams_[i].ahead.size() != streams_[i].ahead.issued()) {
         streams_[i].ahead.drop_predictions();
         streams_[i].tail = history_.context(stream_id{static_cast<std::uint16_t>(i)});
+      }
+    }
+  }
+
+  // The next uses of blocks are of no interest while a plan says what moves, and cost time.
+  void track_uses(bool on) {
+    for (per_stream& s : streams_) {
+      if (s.ahead.tracks_uses() != on) {
+        s.ahead.track_uses(on);
+        s.settled = 0;
       }
     }
   }

@@ -55,21 +55,25 @@ class step_follower {
   /// The executing launch finished.
   void advance() {
     schedule_.advance();
-    looked_ -= looked_ != 0 ? 1 : 0;
-    fetched_ -= fetched_ != 0 ? 1 : 0;
+    ++now_;
+    looked_ = std::max(looked_, now_);
   }
   /// A launch was issued, so many launches after the executing one.
   void issued(std::size_t distance) { look_again(distance); }
   /// Blocks left the device, or hold contents again.
   void look_again(block_range blocks) {
-    for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-      if (known(block_id{b})) {
-        look_again(schedule_.launches_until_use(segment_of_[b]));
-      }
-    }
+    for_each_next_use(blocks, [&](std::uint64_t distance) { look_again(distance); });
+  }
+  /// Something happened of which the plan does not know.
+  void surprised() { changed_ = true; }
+  /// Blocks left the device; `look_again` is called for them too.
+  void left(block_range blocks) {
+    left_ += blocks.count;
+    for_each_next_use(blocks, [&](std::uint64_t distance) { changed_ = changed_ || now_ + distance < looked_; });
   }
   /// Blocks arrived on the device.
   void arrived(block_range blocks) {
+    arrived_ += blocks.count;
     for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
       if (!known(block_id{b})) {
         std::erase(strays_, block_id{b});
@@ -78,95 +82,207 @@ class step_follower {
     }
   }
 
+  /// Whether another plan would be of use: not while there is enough to do in both directions of what the last one
+  /// asked for, and nothing has turned up that is needed sooner. Commands may fail, so it would be after a few
+  /// launches.
+  [[nodiscard]] bool wants_to_write(const block_map& map, std::size_t issued) {
+    correct_missing(map, issued);
+    const bool enough_comes = all_placed_ && arrived_ < enough;
+    const bool enough_leaves = all_leave_ ? left_ < enough : schedule_.gaps_opened() == opened_;
+    return changed_ || !enough_comes || !enough_leaves || now_ - written_at_ >= launches_per_plan ||
+           map.budget() != budget_;
+  }
+
   /// @param issued  Launches that are issued and not finished, the executing one among them.
   void write(const block_map& map, std::size_t issued, plan& out) {
     collect_missing(map, issued);
     std::int64_t room = detail::room_to_come(map);
-    room += write_leaving(map, out);
-    if (room < static_cast<std::int64_t>(missing_.size())) {
-      room += write_strays(map, static_cast<std::int64_t>(missing_.size()) - room, out);
+    const std::int64_t leaving = write_leaving(map, out);
+    room += leaving;
+    if (room < static_cast<std::int64_t>(wanted_.size())) {
+      room += write_strays(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
     }
     if (room < static_cast<std::int64_t>(urgent_)) {
       room += write_farthest(map, issued, static_cast<std::int64_t>(urgent_) - room, out);
     }
     write_prefetches(map, static_cast<std::size_t>(std::max<std::int64_t>(0, room)), out);
+    all_placed_ = wanted_.size() == blocks_each_way && room >= blocks_each_way;
+    all_leave_ = leaving >= blocks_each_way;
+    opened_ = schedule_.gaps_opened();
+    budget_ = map.budget();
+    written_at_ = now_;
+    arrived_ = 0;
+    left_ = 0;
+    changed_ = false;
   }
 
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
-    return schedule_.memory() + bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
-                                      (missing_.capacity() + strays_.capacity()) * sizeof(block_id)};
+    return schedule_.memory() +
+           bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
+                 (wanted_.capacity() + strays_.capacity()) * sizeof(block_id) +
+                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)};
   }
 
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
+  static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
   // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
   static constexpr std::uint32_t blocks_each_way = 64;
+  static constexpr std::uint32_t enough = 32;            // of them may move until it is asked again, where all did fit
+  static constexpr std::uint64_t launches_per_plan = 8;  // at most
 
   [[nodiscard]] bool known(block_id b) const { return b.value < segment_of_.size() && segment_of_[b.value] != none; }
-  void look_again(std::uint64_t distance) { looked_ = std::min(looked_, static_cast<std::size_t>(distance)); }
+  // Calls `visit(launches)` with the launches until blocks are used, once for blocks that lie together.
+  template <class Visit>
+  void for_each_next_use(block_range blocks, Visit&& visit) const {
+    std::uint32_t last = none;
+    for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
+      if (known(block_id{b}) && segment_of_[b] != last) {
+        last = segment_of_[b];
+        visit(schedule_.launches_until_use(last));
+      }
+    }
+  }
+  void look_again(std::uint64_t distance) {
+    const std::uint64_t at = now_ + distance;
+    if (at < looked_ && (again_.empty() || again_.back() != at)) {
+      again_.push_back(at);
+    }
+    all_back_of_ = all_back_of_ == at ? nowhere : all_back_of_;
+  }
 
   // --- what comes ---
 
-  // The first blocks that are not there, in the order of need. `looked_` moves past launches that miss nothing.
+  // A block and the launch for which it is missing.
+  struct missing_block {
+    block_id block{};
+    std::uint64_t at = 0;  // as `now_`
+  };
+
+  // The first blocks that are not there and can come, in the order of need.
   void collect_missing(const block_map& map, std::size_t issued) {
-    missing_.clear();
-    urgent_ = 0;
     const fetch_reach reach = schedule_.reach();
-    const std::size_t end = std::max<std::size_t>(issued, std::size_t{reach.launches} + 1);
-    for (std::size_t d = looked_; d < end && missing_.size() < blocks_each_way; ++d) {
-      const bool all_there = collect_missing_of(map, d, d < issued, none);
-      looked_ += all_there && looked_ == d ? 1 : 0;
-      if (d < issued) {
-        urgent_ = missing_.size();
-      }
-    }
-    if (reach.blocks != 0 && missing_.size() < blocks_each_way && looked_ >= end) {
-      (void)collect_missing_of(map, end, false, reach.blocks);
-    }
-  }
-  // @param most  Blocks that come back for the launch at most, those that have come among them.
-  bool collect_missing_of(const block_map& map, std::size_t distance, bool issued, std::uint32_t most) {
-    const step_segments& step = schedule_.step();
-    bool all_there = true;
-    std::uint32_t back = 0;
-    for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(distance))) {
-      const block_range blocks = step.blocks_of(step.gaps()[gap]);
-      const std::uint32_t before = step.gap_before(gap);
-      const bool returns = step.gaps()[before].returns;
-      if (!issued && !returns) {
-        continue;  // it takes room when it is written
-      }
-      const std::uint32_t leaves = schedule_.leaves(before);
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-        if (most != none && b - blocks.begin_value() < leaves && back++ == most) {
-          return false;
-        }
-        if (map.present(block_id{b}) && map[block_id{b}].moving != motion::leaving) {
+    const std::uint64_t end = now_ + std::max<std::uint64_t>(issued, std::uint64_t{reach.launches} + 1);
+    correct_missing(map, issued);
+    wanted_.clear();
+    urgent_ = 0;
+    std::size_t next = done_;
+    for (;;) {
+      for (; next != missing_.size() && wanted_.size() != blocks_each_way; ++next) {
+        const missing_block m = missing_[next];
+        const bool missing = is_missing(map, m.block);
+        if (missing && m.at >= now_) {
+          want(m);
+          urgent_ += m.at < now_ + issued ? 1 : 0;
           continue;
         }
-        if (detail::is_dead(map[block_id{b}])) {
-          continue;  // looked at again when it is alive
+        if (missing) {  // the launch did without it, and another one may want it
+          look_again(schedule_.launches_until_use(segment_of_[m.block.value]));
         }
-        all_there = false;
-        if (map.present(block_id{b})) {
-          continue;  // it can come back when it has left
-        }
-        missing_.emplace_back(b);
-        fetched_ = std::max(fetched_, distance);
-        if (missing_.size() == blocks_each_way) {
-          return false;
+        done_ += next == done_ ? 1 : 0;  // what comes in order is never looked at again
+      }
+      if (wanted_.size() == blocks_each_way || looked_ >= end) {
+        break;
+      }
+      append_missing_of(map, looked_, looked_ < now_ + issued, missing_);
+      ++looked_;
+    }
+    if (reach.blocks != 0 && wanted_.empty()) {
+      want_part_of(map, end, reach.blocks);
+    }
+    if (done_ > missing_.size() / 2) {
+      missing_.erase(missing_.begin(), missing_.begin() + static_cast<std::ptrdiff_t>(done_));
+      done_ = 0;
+    }
+  }
+  void want(const missing_block& m) {
+    wanted_.push_back(m.block);
+    fetched_ = std::max(fetched_, m.at);
+  }
+  // Something has changed for some of the launches that have been looked at.
+  void correct_missing(const block_map& map, std::size_t issued) {
+    if (again_.empty()) {
+      return;
+    }
+    std::sort(again_.begin(), again_.end());
+    again_.erase(std::unique(again_.begin(), again_.end()), again_.end());
+    for (const std::uint64_t at : again_) {
+      if (at < now_) {
+        continue;
+      }
+      found_.clear();
+      append_missing_of(map, at, at < now_ + issued, found_);
+      const auto before = [](const missing_block& m, std::uint64_t launch) { return m.at < launch; };
+      const auto begin = missing_.begin() + static_cast<std::ptrdiff_t>(done_);
+      const auto from = std::lower_bound(begin, missing_.end(), at, before);
+      const auto to = std::lower_bound(from, missing_.end(), at + 1, before);
+      if (!std::includes(from, to, found_.begin(), found_.end(),
+                         [](const missing_block& a, const missing_block& b) { return a.block < b.block; })) {
+        changed_ = true;
+      }
+      missing_.insert(missing_.erase(from, to), found_.begin(), found_.end());
+    }
+    again_.clear();
+  }
+  // Appends the blocks that the launch is the next to use and that are not there. Those that are dead, or on their way
+  // out, are looked at again when that is over.
+  void append_missing_of(const block_map& map, std::uint64_t at, bool issued, std::vector<missing_block>& out) const {
+    const step_segments& step = schedule_.step();
+    for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
+      const bool returns = step.gaps()[step.gap_before(gap)].returns;
+      if ((!issued && !returns) || !next_used_by(gap, at)) {
+        continue;  // it takes room when it is written
+      }
+      const block_range blocks = step.blocks_of(step.gaps()[gap]);
+      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
+        if (is_missing(map, block_id{b})) {
+          out.push_back({block_id{b}, at});
         }
       }
     }
-    return all_there;
+  }
+  [[nodiscard]] static bool is_missing(const block_map& map, block_id b) {
+    return !map.present(b) && !detail::is_dead(map[b]);
+  }
+  [[nodiscard]] bool next_used_by(std::uint32_t gap, std::uint64_t at) const {
+    return schedule_.launches_until_use(schedule_.step().gaps()[gap].segment) == at - now_;
+  }
+  // Of what comes back for a launch, so many blocks that there is room for now, those that have come among them.
+  void want_part_of(const block_map& map, std::uint64_t at, std::uint32_t most) {
+    if (all_back_of_ == at && all_back_ >= most) {
+      return;
+    }
+    const step_segments& step = schedule_.step();
+    std::uint32_t back = 0;
+    for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
+      const std::uint32_t before = step.gap_before(gap);
+      if (!step.gaps()[before].returns) {
+        continue;
+      }
+      const std::uint32_t first = step.blocks_of(step.gaps()[gap]).begin_value();
+      const std::uint32_t count = std::min(schedule_.leaves(before), most - back);
+      back += count;
+      for (std::uint32_t b = first; b != first + count && next_used_by(gap, at); ++b) {
+        if (wanted_.size() == blocks_each_way) {
+          return;
+        }
+        if (is_missing(map, block_id{b})) {
+          want({block_id{b}, at});
+        }
+      }
+    }
+    if (wanted_.empty()) {
+      all_back_of_ = at;
+      all_back_ = most;
+    }
   }
   void write_prefetches(const block_map& map, std::size_t room, plan& out) {
     const std::size_t from = out.commands.size();
-    for (std::size_t i = 0; i != std::min(room, missing_.size()); ++i) {
+    for (std::size_t i = 0; i != std::min(room, wanted_.size()); ++i) {
       detail::append(
           out, {.what = action::prefetch, .why = i < urgent_ ? reason::issued : reason::predicted, .to = map.device()},
-          missing_[i], from, blocks_each_way);
+          wanted_[i], from, blocks_each_way);
     }
   }
 
@@ -192,7 +308,7 @@ class step_follower {
       if (count >= blocks_each_way) {
         return step_schedule::verdict::enough;
       }
-      if (schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
+      if (now_ + schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
         return launches == step_schedule::never ? step_schedule::verdict::look_on : step_schedule::verdict::enough;
       }
       bool gone = true;
@@ -245,11 +361,30 @@ class step_follower {
   step_schedule schedule_;
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
   std::vector<block_id> strays_{};         // on the device, and not used by the step
-  std::size_t looked_ = 0;                 // launches from the executing one on that miss nothing
-  std::size_t fetched_ = 0;                // the farthest launch that anything has been fetched for
+  std::uint64_t now_ = 0;                  // launches that have finished since
+  std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
+
+  // What is missing, found little by little.
+  std::vector<missing_block> missing_{};  // for launches before `looked_`, in the order of need; not all still is
+  std::size_t done_ = 0;                  // of those: the first ones, which are over
+  std::uint64_t looked_ = 0;              // the first launch that has not been looked at, as `now_`
+  std::vector<std::uint64_t> again_{};    // launches before it that have to be looked at again
+  std::uint64_t all_back_of_ = nowhere;   // a launch for which so many blocks as can come back have, as `now_`
+  std::uint32_t all_back_ = 0;
+
+  // Since the last plan.
+  std::uint64_t written_at_ = 0;  // that was, as `now_`
+  bool changed_ = true;           // something that it did not know of is missing
+  bool all_placed_ = false;       // it asked for as many blocks as it may
+  bool all_leave_ = false;        // the same, of those that leave
+  std::uint64_t opened_ = 0;      // as the schedule says
+  std::uint32_t budget_ = 0;
+  std::uint64_t arrived_ = 0;  // blocks
+  std::uint64_t left_ = 0;     // blocks
 
   // Of the plan being made; kept for their memory.
-  std::vector<block_id> missing_{};
+  std::vector<missing_block> found_{};
+  std::vector<block_id> wanted_{};
   std::size_t urgent_ = 0;  // of those: for launches that are issued
   std::vector<std::uint32_t> order_{};
 };

@@ -182,6 +182,8 @@ class step_schedule {
   }
   /// Launches from the executing one until a segment is used; 0 where that one uses it.
   [[nodiscard]] std::uint64_t launches_until_use(std::uint32_t segment) const { return next_use_[segment] - clock_; }
+  /// How often blocks have come to be among those that should leave.
+  [[nodiscard]] std::uint64_t gaps_opened() const { return opened_; }
   /// Blocks that leave in a gap.
   [[nodiscard]] std::uint32_t leaves(std::uint32_t gap) const { return plan_.leaves[gap]; }
 
@@ -223,6 +225,7 @@ class step_schedule {
       std::uint64_t& due = due_[step_.gaps()[gap].segment];
       due = clock_ + launches + (step_.gaps()[gap].returns ? 0 : last);
       away_.insert({due, gap});
+      ++opened_;
     }
   }
 
@@ -234,7 +237,8 @@ class step_schedule {
   std::set<std::pair<std::uint64_t, std::uint32_t>>
       away_{};  // gaps that are open in which blocks leave, by when they end
   std::uint32_t position_ = 0;
-  std::uint64_t clock_ = 0;  // launches that have finished since
+  std::uint64_t clock_ = 0;   // launches that have finished since
+  std::uint64_t opened_ = 0;  // gaps that were added to `away_`
 };
 
 }  // namespace v0

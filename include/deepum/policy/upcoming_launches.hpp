@@ -5,6 +5,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/launch_needs.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -78,17 +79,34 @@ class upcoming_launches {
     ++head_;
     issued_ -= issued_ != 0 ? 1 : 0;
   }
-  /// The needs of a launch are known better now. Cost: linear in the blocks of both lists, where they differ.
+  /// The needs of a launch are known better now. Cost: linear in the ranges of both lists, where they differ, and in
+  /// the blocks that are in one of them only.
   void replace_needs(std::size_t distance, need_list needs) {
     need_list& now = launches_[distance].needs;
     if (now == needs) {
       return;
     }
-    const position at = head_ + static_cast<position>(distance);
-    for_each_block(*now, [&](block_id b) { remove(b, at); });
-    for_each_block(*needs, [&](block_id b) { insert(b, at); });
+    if (tracks_uses_) {
+      const position at = head_ + static_cast<position>(distance);
+      for_each_of_first_only(*now, *needs, [&](block_id b) { remove(b, at); });
+      for_each_of_first_only(*needs, *now, [&](block_id b) { insert(b, at); });
+    }
     now = std::move(needs);
   }
+  /// Whether it is known which launch uses a block next; so it is at first. While it is not, no launch counts as the
+  /// next to use any block, and what happens to launches costs nothing for their blocks.
+  /// Cost: linear in the blocks of all launches, where that changes.
+  void track_uses(bool on) {
+    if (tracks_uses_ == on) {
+      return;
+    }
+    tracks_uses_ = on;
+    for (std::size_t i = 0; i != launches_.size(); ++i) {
+      const position at = head_ + static_cast<position>(i);
+      for_each_of_first_only(*launches_[i].needs, *nothing_, [&](block_id b) { on ? insert(b, at) : remove(b, at); });
+    }
+  }
+  [[nodiscard]] bool tracks_uses() const { return tracks_uses_; }
 
   /// The distance of the launch that uses the block next. Nothing: none of those that are known.
   [[nodiscard]] std::optional<std::uint32_t> next_use(block_id b) const {
@@ -159,11 +177,24 @@ class upcoming_launches {
     }
   }
 
+  // Calls `visit` for the blocks of one list that are not in the other.
   template <class Visit>
-  static void for_each_block(const std::vector<block_range>& ranges, Visit&& visit) {
-    for (const block_range r : ranges) {
-      for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-        visit(block_id{b});
+  static void for_each_of_first_only(const std::vector<block_range>& first, const std::vector<block_range>& second,
+                                     Visit&& visit) {
+    auto other = second.begin();
+    for (const block_range r : first) {
+      for (std::uint32_t b = r.begin_value(); b != r.end_value();) {
+        while (other != second.end() && other->end_value() <= b) {
+          ++other;
+        }
+        const bool any = other != second.end() && other->begin_value() < r.end_value();
+        const std::uint32_t end = any ? std::max(b, other->begin_value()) : r.end_value();
+        for (; b != end; ++b) {
+          visit(block_id{b});
+        }
+        if (any) {
+          b = std::min(other->end_value(), r.end_value());
+        }
       }
     }
   }
@@ -217,6 +248,7 @@ class upcoming_launches {
     --use_count_;
   }
 
+  bool tracks_uses_ = true;
   need_list nothing_ = std::make_shared<const std::vector<block_range>>();
   std::deque<upcoming_launch> launches_{};
   std::deque<tally> tallies_{};  // of those

@@ -1,0 +1,146 @@
+#include <deepum/policy/step_follower.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <set>
+
+using namespace deepum;
+using deepum::access;  // not the one of POSIX
+
+namespace {
+
+constexpr std::uint32_t launches = 40;
+constexpr std::uint32_t blocks_each = 16;
+constexpr std::uint32_t room = 320;  // half of the blocks
+
+block_range blocks_of(std::uint32_t launch) { return {block_id{launch * blocks_each}, blocks_each}; }
+
+// A step that reads everything once, in order, and what is known of it. Plans are carried out block by block.
+struct followed_step {
+  followed_step() {
+    for (std::uint32_t b = 0; b != map.size(); ++b) {
+      map.set_liveness(block_id{b}, liveness::live);
+      map.write_on_host(block_id{b});
+    }
+  }
+
+  static step_description step() {
+    step_description s;
+    for (std::uint32_t k = 0; k != launches; ++k) {
+      s.add_launch(nanoseconds{100});
+      s.add_use(blocks_of(k), access::read);
+    }
+    return s;
+  }
+
+  void write() {
+    wanted.clear();
+    leaving.clear();
+    plan p;
+    follower.write(map, 1, p);
+    for (const command& c : p.commands) {
+      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+        CHECK((c.what == action::prefetch ? wanted : leaving).insert(b).second);
+      }
+    }
+  }
+  void bring(std::uint32_t count) {
+    for (; count != 0 && !wanted.empty(); --count) {
+      const block_id b{*wanted.begin()};
+      wanted.erase(wanted.begin());
+      map.start_arriving(b);
+      map.arrive(b, true);
+      follower.arrived({b, 1});
+    }
+  }
+  void take_away(block_id b) {
+    map.start_leaving(b);
+    map.depart(b);
+    follower.left({b, 1});
+    follower.look_again({b, 1});
+  }
+
+  block_map map{launches * blocks_each, location::device(), room};
+  step_follower follower{step(), {room, nanoseconds{10}, nanoseconds{10}}, 0, map};
+  std::set<std::uint32_t> wanted{};
+  std::set<std::uint32_t> leaving{};
+};
+
+}  // namespace
+
+TEST_CASE("a plan that asked for enough stands until half of it has come") {
+  followed_step s;
+  CHECK(s.follower.wants_to_write(s.map, 1));
+  s.write();
+  CHECK(s.wanted.size() == 64);
+  CHECK_FALSE(s.follower.wants_to_write(s.map, 1));
+  s.bring(31);
+  CHECK_FALSE(s.follower.wants_to_write(s.map, 1));
+  s.bring(1);
+  CHECK(s.follower.wants_to_write(s.map, 1));
+}
+
+TEST_CASE("a plan stands no longer where something has turned up that it did not know of") {
+  followed_step s;
+  s.write();
+  s.bring(20);
+  REQUIRE_FALSE(s.follower.wants_to_write(s.map, 1));
+  SUBCASE("a block is gone that was there for the executing launch") {
+    s.take_away(block_id{3});
+    CHECK(s.follower.wants_to_write(s.map, 1));
+    s.write();
+    CHECK(s.wanted.count(3) == 1);
+    CHECK_FALSE(s.follower.wants_to_write(s.map, 1));
+  }
+  SUBCASE("a launch is issued that misses only what has been asked for") {
+    s.follower.issued(2);
+    CHECK_FALSE(s.follower.wants_to_write(s.map, 3));
+  }
+  SUBCASE("a fault") {
+    s.follower.surprised();
+    CHECK(s.follower.wants_to_write(s.map, 1));
+  }
+  SUBCASE("another budget") {
+    s.map.set_budget(room - 1);
+    CHECK(s.follower.wants_to_write(s.map, 1));
+  }
+  SUBCASE("commands that never do anything") {
+    int stood = 0;
+    for (; stood != 20 && !s.follower.wants_to_write(s.map, 1); ++stood) {
+      s.follower.advance();
+    }
+    CHECK(stood <= 8);
+  }
+}
+
+TEST_CASE("what a launch did without is fetched for the next one that uses it") {
+  followed_step s;
+  s.write();
+  REQUIRE(s.wanted.count(0) == 1);
+  for (std::uint32_t k = 0; k != launches; ++k) {
+    CHECK(s.follower.position() == k);
+    s.follower.advance();
+    s.write();
+    CHECK(s.wanted.count((k + 1) % launches * blocks_each) == 1);
+    s.wanted.clear();
+  }
+}
+
+TEST_CASE("blocks are asked for in the order of need, each once, until all that may come has") {
+  followed_step s;
+  std::uint32_t come = 0;
+  for (;;) {
+    s.write();
+    if (s.wanted.empty()) {
+      break;
+    }
+    REQUIRE(*s.wanted.begin() == come);
+    come += static_cast<std::uint32_t>(s.wanted.size());
+    REQUIRE(*s.wanted.rbegin() == come - 1);
+    s.bring(64);
+  }
+  CHECK(come == s.map.occupied());
+  CHECK(come <= room);
+  CHECK(come > 64);
+}
