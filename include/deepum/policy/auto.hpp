@@ -419,7 +419,7 @@ class auto_policy final : public policy {
       follower->look_again(range);
     }
     for (per_stream& s : streams_) {
-      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+      for (std::uint32_t b = range.begin_value(); b != range.end_value() && s.ahead.tracks_uses(); ++b) {
         s.settled = std::min<std::size_t>(s.settled, s.ahead.next_use(block_id{b}).value_or(never));
       }
     }
@@ -645,12 +645,13 @@ class auto_policy final : public policy {
     if (victims_.size() < count && (streams_.size() > 1 || kept < resident_count_)) {
       const std::size_t from = victims_.size();
       const std::size_t enough = count + clean_among;
+      std::size_t clean = 0;  // once there are enough of them, no later one would go before them
       map.for_each_least_recently_migrated([&](block_id b) {
         set_resident(b, true);
-        if (next_use(b) == never) {
-          consider(map, b, never);
+        if (next_use(b) == never && consider(map, b, never)) {
+          clean += victims_.back().clean ? 1 : 0;
         }
-        return victims_.size() < enough;
+        return victims_.size() < enough && from + clean < count;
       });
       sort_equals(from, count);
     }
@@ -718,16 +719,19 @@ class auto_policy final : public policy {
       sort_equals(from, count);
     }
   }
-  void consider(const block_map& map, block_id b, std::uint64_t distance) {
+  // Returns whether the block may leave.
+  bool consider(const block_map& map, block_id b, std::uint64_t distance) {
     const block_state& s = map[b];
     const bool soon_free = options_.invalidate && detail::is_dead(s);  // a launch in flight may still touch it
-    if (s.moving == motion::none && !soon_free && planned_[b.value] != plan_number_) {
-      planned_[b.value] = plan_number_;
-      victims_.push_back({.block = b,
-                          .clean = s.copies.at(location::host()) && !s.dirty,
-                          .distance = distance,
-                          .migrated_at = s.migrated_at});
+    if (s.moving != motion::none || soon_free || planned_[b.value] == plan_number_) {
+      return false;
     }
+    planned_[b.value] = plan_number_;
+    victims_.push_back({.block = b,
+                        .clean = s.copies.at(location::host()) && !s.dirty,
+                        .distance = distance,
+                        .migrated_at = s.migrated_at});
+    return true;
   }
   // Those from `from` on are needed equally late: a clean one leaves first, then the least recently migrated one.
   void sort_equals(std::size_t from, std::size_t count) {
