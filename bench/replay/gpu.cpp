@@ -9,6 +9,8 @@
 namespace deepum::replay {
 namespace {
 
+constexpr nanoseconds least_stay{1000};  // of room that was taken without a copy: mapping and unmapping take longer
+
 // The blocks at the beginning of a range for which the predicate holds.
 template <class Predicate>
 block_range prefix(block_range range, Predicate&& holds) {
@@ -35,7 +37,7 @@ void for_each(block_range range, Visit&& visit) {
 
 gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink)
     : map_(blocks, location::device(), room),
-      placed_at_(blocks, nanoseconds{-1}),
+      placed_at_(blocks, -least_stay),
       costs_(costs),
       backed_(backed),
       sink_(std::move(sink)) {}
@@ -177,7 +179,7 @@ bool gpu::clean(block_range range, std::uint64_t ticket) {
 
 bool gpu::drop(block_range range, std::uint64_t ticket) {
   if (just_placed(range)) {
-    after(nanoseconds{1}, [this, range, ticket] { (void)drop(range, ticket); });
+    after(least_stay, [this, range, ticket] { (void)drop(range, ticket); });
     return true;
   }
   complete({schedule_event::drop, range, ticket}, give_up(range, ticket, reason::make_room));
@@ -187,7 +189,7 @@ bool gpu::drop(block_range range, std::uint64_t ticket) {
 
 bool gpu::discard(block_range range, std::uint64_t ticket) {
   if (just_placed(range)) {
-    after(nanoseconds{1}, [this, range, ticket] { (void)discard(range, ticket); });
+    after(least_stay, [this, range, ticket] { (void)discard(range, ticket); });
     return true;
   }
   const bool done = give_up(range, ticket, reason::dead);
@@ -211,10 +213,11 @@ void gpu::place_new(block_range range, std::uint64_t ticket) {
   report(device_event::kind::arrived, range, ticket);
 }
 
-// Whether room was taken without a copy at this very moment. A schedule cannot say that it was freed again in the same.
+// Whether room was taken without a copy just now. A schedule cannot say that it was freed in the same moment, and a
+// policy that takes it and frees it in turn would do so without end before anything else happens.
 bool gpu::just_placed(block_range range) const {
   bool any = false;
-  for_each(range, [&](block_id b) { any = any || (map_.resident(b) && placed_at_[b.value] == now()); });
+  for_each(range, [&](block_id b) { any = any || (map_.resident(b) && placed_at_[b.value] + least_stay > now()); });
   return any;
 }
 
@@ -392,7 +395,7 @@ bool gpu::make_room_for_fault() {
       return false;  // room that is freed before it can be taken is taken by others
     }
     if (just_placed({*victim, 1})) {
-      after(nanoseconds{1}, [this] { stir(); });
+      after(least_stay, [this] { stir(); });
       return false;
     }
     (void)give_up({*victim, 1}, 0, reason::make_room);

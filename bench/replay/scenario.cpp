@@ -223,6 +223,15 @@ workload_pointer half_model(const workload& base) {
   return built(std::move(d));
 }
 
+/// Whether a tensor that does not persist has bytes in a block with one that does.
+bool shares_what_persists(const workload& base) {
+  return std::any_of(base.tensors.begin(), base.tensors.end(), [&](const workload_tensor& t) {
+    return !t.persistent && t.first_launch &&
+           std::any_of(base.persistent.begin(), base.persistent.end(),
+                       [&](block_range r) { return r.overlaps(t.span); });
+  });
+}
+
 /// The forward pass of the workload, without what updates the model.
 workload_pointer forward_pass(const workload& base) {
   workload_description d = described(base);
@@ -252,8 +261,9 @@ workload_pointer forward_pass(const workload& base) {
       return !names(l.in) && !names(l.out);
     });
   }
-  if (uses_addresses_again(base)) {
-    place(d, {.which = all_but_persistent(base), .taken = base.persistent});
+  // What persists need not have a part in the forward pass, which then knows nothing of it.
+  if (uses_addresses_again(base) || shares_what_persists(base)) {
+    place(d, {.which = all_but_persistent(base), .taken = base.persistent, .reuse = uses_addresses_again(base)});
     refit_all(d, base, {});
   }
   return built(std::move(d));
