@@ -84,3 +84,85 @@ TEST_CASE("pairs know nothing of what is declared, and all that a chain would ta
   CHECK_FALSE(n.finish(a, launch_id{2}));
   CHECK(*n.of(a) == ranges{blocks(2, 3)});
 }
+
+namespace {
+
+// A run of a launch that faults on these blocks. Returns whether its needs are others than before.
+bool run(footprint_needs& n, const std::vector<std::uint32_t>& faults) {
+  n.declare(a, record({reads(1)}, false));
+  for (const std::uint32_t block : faults) {
+    n.fault(a, l, block_id{block}, deepum::access::read);
+  }
+  return n.finish(a, l);
+}
+std::vector<std::uint32_t> from(std::uint32_t first, std::uint32_t count) {
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t i = 0; i != count; ++i) {
+    all.push_back(first + i);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a launch that faults on new blocks in two runs in a row is not steady, and what it faulted on is forgotten") {
+  footprint_needs n;
+  CHECK_FALSE(run(n, from(10, 16)));  // all of the first run is new
+  CHECK_FALSE(run(n, from(40, 3)));   // more than an eighth
+  CHECK(n.steady(a));
+  CHECK(run(n, from(50, 3)));
+  CHECK_FALSE(n.steady(a));
+  CHECK(n.steady(b));
+  CHECK(*n.of(a) == ranges{blocks(1)});  // what it declares
+}
+
+TEST_CASE("a run without surprise in between, or few new blocks in each, leaves a launch steady") {
+  footprint_needs n;
+  SUBCASE("one in two runs") {
+    run(n, from(10, 16));
+    for (std::uint32_t i = 0; i != 8; ++i) {
+      CHECK_FALSE(run(n, from(100 + 100 * i, 90)));
+      CHECK_FALSE(run(n, {10}));
+    }
+  }
+  SUBCASE("few") {
+    run(n, from(10, 16));
+    for (std::uint32_t i = 0; i != 8; ++i) {
+      CHECK_FALSE(run(n, from(100 + 2 * i, 2)));
+    }
+  }
+  SUBCASE("it follows pointers to the same blocks each time") {
+    for (std::uint32_t i = 0; i != 100; ++i) {
+      CHECK_FALSE(run(n, from(10, 30)));
+    }
+    CHECK(*n.of(a) == ranges{blocks(1), blocks(10, 30)});
+  }
+  CHECK(n.steady(a));
+}
+
+TEST_CASE("faults are learned again after so many runs") {
+  footprint_needs n;
+  for (std::uint32_t i = 0; i != 3; ++i) {
+    run(n, from(10 + 100 * i, 16));
+  }
+  for (std::uint32_t i = 0; i != footprint_needs::runs_unlearned; ++i) {
+    CHECK_FALSE(n.steady(a));
+    CHECK_FALSE(run(n, from(1000 + 100 * i, 16)));
+    CHECK(*n.of(a) == ranges{blocks(1)});
+  }
+  CHECK(n.steady(a));
+  CHECK_FALSE(run(n, from(10, 2)));
+  CHECK(*n.of(a) == ranges{blocks(1), blocks(10, 2)});
+  CHECK(n.steady(a));
+}
+
+TEST_CASE("that a launch is not steady is forgotten with its ID") {
+  footprint_needs n;
+  for (std::uint32_t i = 0; i != 3; ++i) {
+    run(n, from(10 + 100 * i, 16));
+  }
+  REQUIRE_FALSE(n.steady(a));
+  n.forget(a);
+  CHECK(n.steady(a));
+}
