@@ -20,8 +20,9 @@ inline namespace v0 {
 /// fetched in the order of need, as far ahead as the schedule allows.
 ///
 /// Blocks that a launch is about to write for the first time take room only when it is issued. What the plan does not
-/// know of and is on the device leaves first. Should an issued launch find no room all the same, because things went
-/// otherwise than planned, what is needed last leaves.
+/// know of and is on the device leaves when there is no other room. Where the host keeps a copy of what is on the
+/// device, and the outward link is idle, blocks that will leave later are copied out ahead. Should an issued launch
+/// find no room all the same, because things went otherwise than planned, what is needed last leaves.
 ///
 /// Not synchronised. Cost of a plan: linear in the blocks it moves, and each block of a launch is looked at about once
 /// a step.
@@ -99,6 +100,9 @@ class step_follower {
     std::int64_t room = detail::room_to_come(map);
     const std::int64_t leaving = write_leaving(map, out);
     room += leaving;
+    if (leaving == 0 && map.leaving() == 0 && map.backed()) {
+      write_write_backs(map, out);
+    }
     if (room < static_cast<std::int64_t>(wanted_.size())) {
       room += write_strays(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
     }
@@ -126,6 +130,7 @@ class step_follower {
 
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
+  static constexpr std::uint32_t most_write_backs = 16;  // blocks in a plan
   static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
   // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
   static constexpr std::uint32_t blocks_each_way = 64;
@@ -321,6 +326,21 @@ class step_follower {
       return gone ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
     });
     return count;
+  }
+  // The outward link has nothing else to do. Few blocks at a time, because one that is being copied cannot leave.
+  void write_write_backs(const block_map& map, plan& out) const {
+    std::uint32_t count = 0;
+    schedule_.for_each_write_back([&](block_range blocks) {
+      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs; ++b) {
+        const block_state& s = map[block_id{b}];
+        if (map.resident(block_id{b}) && s.dirty && s.moving == motion::none && s.writers == 0 && !detail::is_dead(s)) {
+          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, block_id{b},
+                         0, most_write_backs / 2);
+          ++count;
+        }
+      }
+      return count != most_write_backs;
+    });
   }
   std::int64_t write_farthest(const block_map& map, std::size_t issued, std::int64_t count, plan& out) {
     const step_segments& step = schedule_.step();

@@ -124,7 +124,8 @@ class reach_finder {
 
 }  // namespace detail
 
-/// The plan of a step while it is carried out: what should be away now, and how far ahead blocks may come back.
+/// The plan of a step while it is carried out: what should be away now, what may be written back before it leaves, and
+/// how far ahead blocks may come back.
 ///
 /// Not synchronised. Memory is linear in the gaps of the step.
 class step_schedule {
@@ -147,6 +148,7 @@ class step_schedule {
         next_use_(step_.segments().size()),
         position_(position) {
     expects(position < step_.launches(), "a step is followed from a launch that it has not got");
+    find_write_backs();
     for (const step_segment& s : step_.segments()) {
       std::uint32_t gap = s.first_gap + s.gap_count - 1;  // the one after the last use before the position
       for (std::uint32_t i = s.first_gap; i != s.first_gap + s.gap_count && step_.gaps()[i].launch < position; ++i) {
@@ -169,6 +171,7 @@ class step_schedule {
     for (const std::uint32_t gap : step_.gaps_after(position_)) {
       const step_gap& g = step_.gaps()[gap];
       away_.erase({due_[g.segment], step_.gap_before(gap)});
+      staying_.erase({due_[g.segment], step_.gap_before(gap)});
       open(gap, g.next > g.launch ? g.next - g.launch : g.next + step_.launches() - g.launch);
     }
     position_ = position_ + 1 != step_.launches() ? position_ + 1 : 0;
@@ -208,6 +211,17 @@ class step_schedule {
     }
   }
 
+  /// Calls `visit(block_range)` for blocks that stay for now, will leave, and are not written until they do: a copy of
+  /// them to the host can be made ahead. Those first that are used next, until it returns false.
+  template <class Visit>
+  void for_each_write_back(Visit&& visit) const {
+    for (const auto& [due, gap] : staying_) {
+      if (!visit(block_range{step_.blocks_of(step_.gaps()[gap]).first, write_back_[gap]})) {
+        return;
+      }
+    }
+  }
+
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     constexpr std::size_t tree_node = 48;
@@ -220,12 +234,27 @@ class step_schedule {
   // Blocks leave in the gap, the next use of which is `launches` after the executing one.
   void open(std::uint32_t gap, std::uint64_t launches) {
     next_use_[step_.gaps()[gap].segment] = clock_ + launches;
+    constexpr std::uint64_t last = std::uint64_t{1} << 63U;
+    std::uint64_t& due = due_[step_.gaps()[gap].segment];
+    due = clock_ + launches + (step_.gaps()[gap].returns ? 0 : last);
     if (plan_.leaves[gap] != 0) {
-      constexpr std::uint64_t last = std::uint64_t{1} << 63U;
-      std::uint64_t& due = due_[step_.gaps()[gap].segment];
-      due = clock_ + launches + (step_.gaps()[gap].returns ? 0 : last);
       away_.insert({due, gap});
       ++opened_;
+    } else if (write_back_[gap] != 0) {
+      staying_.insert({due, gap});
+    }
+  }
+  // By gap: blocks that leave in the first gap after it in which any do, unless they are written or die before.
+  void find_write_backs() {
+    write_back_.resize(step_.gaps().size());
+    for (const step_segment& s : step_.segments()) {
+      for (std::uint32_t i = 2 * s.gap_count; i-- != 0;) {  // twice around, because the last gap looks at the first one
+        const std::uint32_t gap = s.first_gap + i % s.gap_count;
+        const std::uint32_t next = s.first_gap + (i + 1) % s.gap_count;
+        const bool stays_as_it_is = step_.gaps()[gap].returns && !step_.gaps()[next].writes;
+        const std::uint32_t later = plan_.leaves[next] != 0 ? plan_.leaves[next] : write_back_[next];
+        write_back_[gap] = stays_as_it_is ? later : 0;
+      }
     }
   }
 
@@ -235,7 +264,10 @@ class step_schedule {
   std::vector<std::uint64_t> due_;       // by segment: when the gap that is open ends
   std::vector<std::uint64_t> next_use_;  // by segment: in `clock_`
   std::set<std::pair<std::uint64_t, std::uint32_t>>
-      away_{};  // gaps that are open in which blocks leave, by when they end
+      away_{};                               // gaps that are open in which blocks leave, by when they end
+  std::vector<std::uint32_t> write_back_{};  // by gap
+  std::set<std::pair<std::uint64_t, std::uint32_t>>
+      staying_{};  // gaps that are open in which nothing leaves, by when they end
   std::uint32_t position_ = 0;
   std::uint64_t clock_ = 0;   // launches that have finished since
   std::uint64_t opened_ = 0;  // gaps that were added to `away_`
