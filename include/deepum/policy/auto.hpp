@@ -24,14 +24,22 @@
 namespace deepum {
 inline namespace v0 {
 
-/// The library's default: fetches in the order of first need, and makes room by what is needed last.
+/// The library's default: plans a step that recurs as a whole and follows that plan; else it fetches in the order of
+/// first need, and makes room by what is needed last (docs/adr/0005).
 ///
-/// What a stream will execute is the launches that are issued, which is known, and after them the predicted ones.
-/// Blocks that are missing are fetched in that order. Room comes from dead contents first, then from the block whose
-/// next use is farthest away (Belady's rule): a block without a known next use counts as the farthest, a clean one goes
-/// before a dirty one, then the least recently migrated one. A block is never given up for one that is needed no
-/// sooner; when there is no other, prefetching waits. So the lookahead reaches as far as the budget can hold, or N
-/// launches where N is given.
+/// *A step that recurs* (`recurring_step`): which blocks are away in which part of the step is chosen once, so that
+/// every launch finds room and the link has the time to bring back what left. The plan ends with the first launch that
+/// is not the predicted one.
+///
+/// *Without a plan*: what a stream will execute is the launches that are issued, which is known, and after them the
+/// predicted ones. Blocks that are missing are fetched in that order. Room comes from dead contents first, then from
+/// the block whose next use is farthest away (Belady's rule): a block without a known next use counts as the farthest,
+/// a clean one goes before a dirty one, then the least recently migrated one. A block is never given up for one that is
+/// needed no sooner; when there is no other, prefetching waits. So the lookahead reaches as far as the budget can hold,
+/// or N launches where N is given; where it is, no step is planned.
+///
+/// Launches that fault on other blocks in run after run are known by what they declare alone, and some room is kept
+/// free for their faults.
 ///
 /// Predictions choose what moves and when, and nothing else: contents are discarded only where they are dead, and
 /// dropped only where the host's copy is current. `policy_options::discard_overwritten` adds contents that an issued
