@@ -260,3 +260,37 @@ TEST_CASE("the pump runs once for all that it was notified of") {
   m.settle();
   CHECK(pumps == 2);  // it arrived, and the command was completed
 }
+
+TEST_CASE("a prefetch waits while a fault waits for room") {
+  machine m(3, true);
+  m.device.prefetch(blocks(0, 3), 1);
+  m.settle();
+  m.launch({}, {blocks(0, 3)});
+  m.settle();
+  m.launch({blocks(0), blocks(8)}, {});
+  while (m.entries.back().what != schedule_event::copy_out) {
+    m.device.run_next();
+  }
+  m.device.prefetch(blocks(9), 2);
+  m.settle();
+  const auto at = [&](kind what, block_range range, std::uint64_t ticket) {
+    return std::find_if(m.events.begin(), m.events.end(), [&](const device_event& e) {
+      return e.what == what && e.ticket == ticket && (range.empty() || e.range == range);
+    });
+  };
+  CHECK(at(kind::arrived, blocks(8), 0) < at(kind::completed, {}, 2));
+  CHECK(at(kind::completed, {}, 2) != m.events.end());
+}
+
+TEST_CASE("what the host has is dropped for a fault when the link is free for it, and not before") {
+  machine m(3, true);
+  for (std::uint32_t b = 0; b != 3; ++b) {
+    m.device.prefetch(blocks(b), 1 + b);
+  }
+  while (m.entries.size() != 3) {
+    m.device.run_next();
+  }
+  m.launch({blocks(8)}, {});
+  m.settle();
+  CHECK(m.story() == "in 0 0-1100; in 1 1100-2200; in 2 2200-3300; drop 0 3300; in 8 3300-4400; launch 4400-4900");
+}
