@@ -235,7 +235,7 @@ TEST_CASE("what leaves later and is not written before may be written back ahead
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
         all.push_back(b);
       }
-      return true;
+      return step_schedule::verdict::look_on;
     });
     return all;
   };

@@ -328,18 +328,26 @@ class step_follower {
     return count;
   }
   // The outward link has nothing else to do. Few blocks at a time, because one that is being copied cannot leave.
-  void write_write_backs(const block_map& map, plan& out) const {
+  void write_write_backs(const block_map& map, plan& out) {
     std::uint32_t count = 0;
     schedule_.for_each_write_back([&](block_range blocks) {
+      bool clean = true;
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs; ++b) {
         const block_state& s = map[block_id{b}];
-        if (map.resident(block_id{b}) && s.dirty && s.moving == motion::none && s.writers == 0 && !detail::is_dead(s)) {
+        if (!map.resident(block_id{b}) || !s.dirty || detail::is_dead(s)) {
+          continue;
+        }
+        clean = false;
+        if (s.moving == motion::none && s.writers == 0) {
           detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, block_id{b},
                          0, most_write_backs / 2);
           ++count;
         }
       }
-      return count != most_write_backs;
+      if (count == most_write_backs) {
+        return step_schedule::verdict::enough;
+      }
+      return clean ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
     });
   }
   std::int64_t write_farthest(const block_map& map, std::size_t issued, std::int64_t count, plan& out) {

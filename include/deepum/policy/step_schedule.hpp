@@ -212,12 +212,20 @@ class step_schedule {
   }
 
   /// Calls `visit(block_range)` for blocks that stay for now, will leave, and are not written until they do: a copy of
-  /// them to the host can be made ahead. Those first that are used next, until it returns false.
+  /// them to the host can be made ahead. Those first that are used next. The visitor returns a `verdict`.
   template <class Visit>
-  void for_each_write_back(Visit&& visit) const {
-    for (const auto& [due, gap] : staying_) {
-      if (!visit(block_range{step_.blocks_of(step_.gaps()[gap]).first, write_back_[gap]})) {
-        return;
+  void for_each_write_back(Visit&& visit) {
+    for (auto it = staying_.begin(); it != staying_.end();) {
+      const std::uint32_t gap = it->second;
+      switch (visit(block_range{step_.blocks_of(step_.gaps()[gap]).first, write_back_[gap]})) {
+        case verdict::look_on:
+          ++it;
+          break;
+        case verdict::gone:
+          it = staying_.erase(it);
+          break;
+        case verdict::enough:
+          return;
       }
     }
   }
