@@ -243,9 +243,10 @@ def plot_policies(found, out):
     for ax, (w, runs) in zip(axes, found.items()):
         values = [runs[p]["percent_of_ideal"] for p in POLICIES]
         bars = ax.bar(POLICIES, values, color=[COLOURS[p] for p in POLICIES])
-        ax.bar_label(bars, [f"{v:.1f}" for v in values], fontsize=7)
+        ax.bar_label(bars, [f"{v:.1f}" for v in values], fontsize=7,
+                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
         bound = WORKLOADS[w]["bound"]
-        ax.axhline(bound, color="black", linewidth=1, linestyle="--")
+        ax.axhline(bound, color="black", linewidth=1, linestyle="--", zorder=0.5)
         ax.set_ylim(0, 1.15 * max(bound, *values))
         ax.set_title(f"{title(w)}, {WORKLOADS[w]['budget']} GiB")
         ax.tick_params(axis="x", rotation=60)
@@ -310,7 +311,7 @@ def plot_budgets(found, out):
                     color=COLOURS[policy], label=policy)
         ax.set_title(title(w))
         ax.set_xlabel("budget, percent of the footprint")
-        ax.set_ylim(0, 100)
+        ax.set_ylim(0, 105)
     axes[0].set_ylabel("percent of ideal speed")
     axes[0].legend(frameon=False)
     save(figure, out, "budgets")
@@ -331,6 +332,16 @@ def plot_scenarios(found, out):
 
 PLOTS = {"policies": plot_policies, "ablation": plot_ablation, "lookahead": plot_lookahead, "tables": plot_tables,
          "budgets": plot_budgets, "scenarios": plot_scenarios}
+
+
+def draw(results, out):
+    plt.rcParams.update({"svg.hashsalt": "deepum", "svg.fonttype": "none", "font.size": 8, "axes.titlesize": 8,
+                         "axes.spines.top": False, "axes.spines.right": False, "lines.markersize": 3,
+                         "savefig.facecolor": "white"})
+    for name, plot in PLOTS.items():
+        if results[name]:
+            plot(results[name], out)
+
 
 # --- tables for the documentation -------------------------------------------------------------------------------------
 
@@ -467,12 +478,7 @@ def main():
 
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    plt.rcParams.update({"svg.hashsalt": "deepum", "svg.fonttype": "none", "font.size": 8, "axes.titlesize": 8,
-                         "axes.spines.top": False, "axes.spines.right": False, "lines.markersize": 3,
-                         "savefig.facecolor": "white"})
-    for name, plot in PLOTS.items():
-        if results[name]:
-            plot(results[name], options.out)
+    draw(results, options.out)
     for path in options.doc:
         renew(path, results)
 
