@@ -4,7 +4,8 @@
 usage: study.py --replay BIN --workloads DIR --out DIR [--doc FILE]... [--quick] [--jobs N]
 
 BIN is deepum-replay. DIR holds the workloads as NAME.jsonl.gz; those that are missing are left out. Writes results.json
-and plots as SVG into --out. In each --doc the tables between `<!-- study:NAME -->` and `<!-- /study -->` are renewed.
+and plots as SVG into --out. In each --doc the tables between `<!-- study:NAME -->` and `<!-- /study -->` are renewed,
+unless something was left out.
 --quick takes two or three values of each parameter. Needs matplotlib. The replay is in virtual time and deterministic, so
 the same commit gives the same files.
 """
@@ -479,6 +480,9 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     draw(results, options.out)
+    if options.quick or len(replays.present) != len(WORKLOADS):
+        options.doc = []
+        print("study.py: not all workloads and values, so the tables of documents stay as they are", file=sys.stderr)
     for path in options.doc:
         renew(path, results)
 
