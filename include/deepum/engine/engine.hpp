@@ -255,8 +255,8 @@ class engine {
   }
   [[nodiscard]] std::string_view policy_name() const { return policy_->name(); }
 
-  /// What the policy has learned up to this moment, for the next run of the program. Holds the state lock for as long as
-  /// that takes, which is linear in its tables.
+  /// What the policy has learned up to this moment, for the next run of the program. Holds the state lock for as long
+  /// as that takes, which is linear in its tables.
   [[nodiscard]] std::vector<std::byte> save_tables() {
     std::lock_guard lock(state_mutex_);
     absorb();
@@ -877,8 +877,8 @@ class engine {
       }
       const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(outward_));
       const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
-        return map_.resident(b) && still(b) && !launches_.executing_on(b) &&
-               (c.what != action::drop || may_drop(b)) && (!backed || may_drop(b) == droppable);
+        return map_.resident(b) && still(b) && !launches_.executing_on(b) && (c.what != action::drop || may_drop(b)) &&
+               (!backed || may_drop(b) == droppable);
       });
       if (run == 0) {
         if (refuses(c.range.first)) {

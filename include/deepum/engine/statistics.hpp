@@ -14,7 +14,7 @@ inline namespace v0 {
 struct traffic {
   std::array<std::uint64_t, reason_count> blocks{};  ///< blocks that got or gave up room, by `reason`; not cleaned ones
   std::array<std::uint64_t, reason_count> bytes{};   ///< bytes of the whole blocks whose contents were copied, be it
-                                                    ///< that they got or gave up room, or were cleaned (also in vain)
+                                                     ///< that they got or gave up room, or were cleaned (also in vain)
 
   [[nodiscard]] std::uint64_t blocks_for(reason why) const { return blocks[static_cast<unsigned>(why)]; }
   [[nodiscard]] std::uint64_t bytes_for(reason why) const { return bytes[static_cast<unsigned>(why)]; }

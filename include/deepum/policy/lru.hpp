@@ -61,7 +61,7 @@ class lru_policy final : public policy {
         for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
           if (missing_.size() != detail::blocks_per_plan && !map.present(block_id{b}) &&
               !detail::is_dead(map[block_id{b}])) {
-            missing_.push_back(block_id{b});
+            missing_.emplace_back(b);
           }
         }
       }
