@@ -1,10 +1,9 @@
 #include "nlohmann/json.hpp"
+#include "run_program.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -15,22 +14,9 @@ namespace {
 
 const std::string program = std::string{DEEPUM_BIN_DIR} + "/deepum-replay";
 
-struct outcome {
-  int status = -1;
-  std::string output{};  // what the command line lets through
-};
+using deepum_test::outcome;
 
-outcome run(const std::string& arguments) {
-  outcome result;
-  std::FILE* pipe = popen((program + ' ' + arguments).c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char buffer[4096];
-  for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) != 0;)
-    result.output.append(buffer, n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
-}
+outcome run(const std::string& arguments) { return deepum_test::run_program("deepum-replay", arguments); }
 
 /// A file with these contents, as long as it lives.
 class file {

@@ -1,11 +1,10 @@
 #include "nlohmann/json.hpp"
+#include "run_program.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,23 +15,9 @@
 
 namespace {
 
-struct outcome {
-  int status = -1;
-  std::string output{};  // what the command line lets through
-};
+using deepum_test::outcome;
 
-outcome run(const std::string& arguments) {
-  const std::string command = std::string{DEEPUM_BIN_DIR} + "/train_gpt " + arguments;
-  outcome result;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char buffer[4096];
-  for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) != 0;)
-    result.output.append(buffer, n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
-}
+outcome run(const std::string& arguments) { return deepum_test::run_program("train_gpt", arguments); }
 
 std::string file_in_temporary_folder(const char* name) {
   return (std::filesystem::temp_directory_path() / ("deepum_train_gpt_test_" + std::string{name})).string();
