@@ -1,0 +1,1073 @@
+#include "cuda/fake_cuda.hpp"
+
+#include <deepum/core/block.hpp>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+
+namespace {
+
+using namespace deepum_test::fake_cuda;
+using deepum::access;  // not the one of POSIX
+using deepum::nanoseconds;
+
+constexpr std::size_t block_bytes = deepum::block_size.count;
+
+/// One recording of an event.
+struct recording {
+  bool done = false;
+  nanoseconds at{};
+};
+
+struct event {
+  bool timing = true;
+  std::shared_ptr<recording> latest;  ///< none before the first
+};
+
+struct fifo {
+  std::deque<std::function<void()>> queue;
+  std::uint64_t issued = 0;
+  std::uint64_t finished = 0;
+  bool held = false;
+  bool capturing = false;
+  bool closing = false;
+  std::thread worker;
+};
+
+struct allocation {
+  cudaMemoryType type{};
+  std::byte* base = nullptr;
+  std::size_t size = 0;
+  std::vector<block> blocks;  ///< of managed memory
+};
+
+struct injection {
+  std::string name;  ///< empty: any
+  unsigned left = 0;
+  cudaError_t error{};
+};
+
+/// All that `reset` sets back.
+struct state {
+  int device_count = 1;
+  std::map<int, int> attributes{{cudaDevAttrConcurrentManagedAccess, 1}, {cudaDevAttrManagedMemory, 1},
+                                {cudaDevAttrUnifiedAddressing, 1},       {cudaDevAttrMultiProcessorCount, 132},
+                                {cudaDevAttrComputeCapabilityMajor, 9},  {cudaDevAttrComputeCapabilityMinor, 0},
+                                {cudaDevAttrAsyncEngineCount, 3},        {cudaDevAttrWarpSize, 32}};
+  std::size_t total = std::size_t{1} << 30;
+  std::size_t foreign = 0;
+  std::size_t plain = 0;  ///< cudaMalloc
+  std::uint64_t migrations = 0;
+  nanoseconds clock_offset{};
+  std::mt19937_64 random;
+  std::chrono::microseconds longest_delay{};
+  fault_sink sink;
+  nanoseconds fault_delay{};
+
+  std::map<const void*, std::shared_ptr<fifo>> streams;  ///< nullptr: the legacy stream, once it is used
+  std::vector<std::shared_ptr<fifo>> destroyed;
+  std::map<const void*, event> events;
+  std::map<const std::byte*, allocation> allocations;  ///< by base
+  cudaError_t broken = cudaSuccess;
+  std::vector<injection> injections;
+
+  statistics counted;
+  std::map<std::string, std::uint64_t, std::less<>> calls;
+  std::vector<hint> hints;
+  std::vector<launch> launches;
+};
+
+/// Never destroyed: workers may outlive main's statics.
+struct runtime {
+  std::mutex mutex;
+  std::condition_variable changed;  ///< an operation was issued or is done, or something was set
+  state now;
+  std::map<const void*, std::function<bound_kernel(void**)>> kernels;
+  std::uintptr_t next_handle = 0x1000;
+};
+runtime& rt() {
+  static auto* const r = new runtime;
+  return *r;
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+using lock_type = std::unique_lock<std::mutex>;
+
+/// What the functions below do with the state needs the mutex, unless they say otherwise.
+
+bool sticks(cudaError_t e) {
+  return e == cudaErrorECCUncorrectable || e == cudaErrorLaunchTimeout || e == cudaErrorIllegalAddress ||
+         e == cudaErrorAssert || (e >= cudaErrorHardwareStackError && e <= cudaErrorLaunchFailure);
+}
+
+nanoseconds clock_now() { return std::chrono::steady_clock::now().time_since_epoch() + rt().now.clock_offset; }
+
+// --- Memory. ---
+
+/// The allocation that [p, p + size) lies in.
+allocation* find(const void* p, std::size_t size = 1) {
+  auto& all = rt().now.allocations;
+  const auto* first = static_cast<const std::byte*>(p);
+  auto it = all.upper_bound(first);
+  if (it == all.begin()) return nullptr;
+  allocation& a = std::prev(it)->second;
+  const auto offset = static_cast<std::size_t>(first - a.base);
+  return offset < a.size && size <= a.size - offset ? &a : nullptr;
+}
+
+allocation* find_managed(const void* p, std::size_t size) {
+  allocation* a = size == 0 ? nullptr : find(p, size);
+  return a != nullptr && a->type == cudaMemoryTypeManaged ? a : nullptr;
+}
+
+/// Calls f(block, first byte of [p, p + size) in it) for managed memory, nothing for other memory.
+template <class F>
+void for_each_block(const void* p, std::size_t size, F f) {
+  allocation* a = find_managed(p, size);
+  if (a == nullptr) return;
+  const auto begin = static_cast<std::size_t>(static_cast<const std::byte*>(p) - a->base);
+  for (std::size_t i = begin / block_bytes; i <= (begin + size - 1) / block_bytes; ++i) {
+    f(a->blocks[i], a->base + std::max(begin, i * block_bytes));
+  }
+}
+
+void leave_device(block& b) {
+  if (b.on_device) --rt().now.counted.device_blocks;
+  b.on_device = false;
+}
+
+void copy_to_host(block& b) {
+  if (b.on_device && !b.on_host && !b.discarded) ++rt().now.counted.to_host;
+  b.on_host = true;
+}
+
+std::size_t used() {
+  const state& s = rt().now;
+  return s.counted.device_blocks * block_bytes + s.plain + s.foreign;
+}
+
+/// Evicts until `size` more bytes fit.
+bool make_room(std::size_t size) {
+  state& s = rt().now;
+  while (used() + size > s.total) {
+    block* victim = nullptr;
+    for (auto& [base, a] : s.allocations) {
+      for (block& b : a.blocks) {
+        if (b.on_device && (victim == nullptr || b.migrated < victim->migrated)) victim = &b;
+      }
+    }
+    if (victim == nullptr) return false;
+    if (!victim->discarded) copy_to_host(*victim);
+    leave_device(*victim);
+    ++s.counted.driver_evictions;
+  }
+  return true;
+}
+
+void to_device(block& b, bool writes) {
+  state& s = rt().now;
+  if (!b.on_device) {
+    if (!make_room(block_bytes)) {
+      b.on_host = true;
+      return;
+    }
+    if (b.on_host && !b.discarded) ++s.counted.to_device;
+    b.on_device = true;
+    ++s.counted.device_blocks;
+  }
+  if (!b.read_mostly || writes) b.on_host = false;
+  b.mapped = false;
+  b.migrated = ++s.migrations;
+}
+
+void to_host(block& b) {
+  copy_to_host(b);
+  if (!b.read_mostly) leave_device(b);
+}
+
+/// Without the mutex.
+void touch(const void* p, std::size_t size, access mode) {
+  const bool writes = mode != access::read;
+  lock_type lock(rt().mutex);
+  // A block stays where it is while the mutex is free: memory is given back when no stream has work left.
+  for_each_block(p, size, [&](block& b, const std::byte* first) {
+    const bool host_preferred = !b.read_mostly && b.preferred == cudaCpuDeviceId;
+    const bool remote = !b.on_device && host_preferred && (b.accessed_by || b.mapped);
+    if (remote) {
+      b.on_host = true;
+    } else if (!b.on_device || (b.on_host && writes)) {
+      ++rt().now.counted.faults;
+      const auto at = clock_now();
+      const auto sink = rt().now.sink;
+      const auto delay = rt().now.fault_delay;
+      lock.unlock();
+      if (sink) sink(first, mode, at);
+      if (delay > nanoseconds{}) std::this_thread::sleep_for(delay);
+      lock.lock();
+      if (!b.on_device && host_preferred) {
+        b.mapped = b.on_host = true;
+      } else {
+        to_device(b, writes);
+      }
+    }
+    if (writes) b.discarded = false;
+  });
+}
+
+// --- Streams. ---
+
+void work(fifo& f) {
+  lock_type lock(rt().mutex);
+  for (;;) {
+    rt().changed.wait(lock, [&] { return f.queue.empty() ? f.closing : !f.held || rt().now.broken != cudaSuccess; });
+    if (f.queue.empty()) return;
+    std::function<void()> operation = std::move(f.queue.front());
+    f.queue.pop_front();
+    std::chrono::microseconds delay{};
+    if (state& s = rt().now; s.longest_delay.count() > 0) {
+      delay = std::chrono::microseconds(s.random() % static_cast<std::uint64_t>(s.longest_delay.count()));
+    }
+    if (rt().now.broken != cudaSuccess) operation = nullptr;
+    lock.unlock();
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    if (operation) operation();
+    operation = nullptr;
+    lock.lock();
+    ++f.finished;
+    rt().changed.notify_all();
+  }
+}
+
+std::shared_ptr<fifo> start_stream(const void* handle) {
+  auto f = std::make_shared<fifo>();
+  f->worker = std::thread([f] { work(*f); });
+  rt().now.streams[handle] = f;
+  return f;
+}
+
+const void* key(cudaStream_t stream) {
+  return stream == cudaStreamLegacy || stream == cudaStreamPerThread ? nullptr : stream;
+}
+
+/// nullptr where there is no such stream.
+std::shared_ptr<fifo> find_stream(cudaStream_t stream) {
+  const auto it = rt().now.streams.find(key(stream));
+  if (it != rt().now.streams.end()) return it->second;
+  return key(stream) == nullptr ? start_stream(nullptr) : nullptr;
+}
+
+void put(fifo& f, std::function<void()> operation) {
+  if (f.capturing) {
+    ++rt().now.counted.captured;
+    return;
+  }
+  f.queue.push_back(std::move(operation));
+  ++f.issued;
+  rt().changed.notify_all();
+}
+
+/// Waits until `done()` holds or the device is broken.
+template <class F>
+cudaError_t wait(lock_type& lock, F done) {
+  rt().changed.wait(lock, [&] { return rt().now.broken != cudaSuccess || done(); });
+  return rt().now.broken;
+}
+
+/// Waits for what has been put into the stream so far. On a broken device that is only taken out.
+cudaError_t drain(lock_type& lock, const std::shared_ptr<fifo>& f) {
+  rt().changed.wait(lock, [f, issued = f->issued] { return f->finished >= issued; });
+  return rt().now.broken;
+}
+
+cudaError_t drain_all(lock_type& lock) {
+  std::vector<std::shared_ptr<fifo>> all = rt().now.destroyed;
+  for (auto& [handle, f] : rt().now.streams)
+    all.push_back(f);
+  for (auto& f : all)
+    (void)drain(lock, f);
+  return rt().now.broken;
+}
+
+// --- Calls. ---
+
+enum : unsigned {
+  deviceless = 1,  ///< works without a device
+  releases = 2,    ///< is done even where an error is injected
+  unsafe = 4,      ///< forbidden while a stream is captured in global mode
+};
+
+cudaError_t noted(cudaError_t e) {
+  if (e != cudaSuccess) last_error = e;
+  if (sticks(e) && rt().now.broken == cudaSuccess) {
+    rt().now.broken = e;
+    rt().changed.notify_all();
+  }
+  return e;
+}
+
+cudaError_t injected(const char* name) {
+  state& s = rt().now;
+  for (auto it = s.injections.begin(); it != s.injections.end(); ++it) {
+    if ((it->name.empty() || it->name == name) && --it->left == 0) {
+      const cudaError_t e = it->error;
+      s.injections.erase(it);
+      ++s.counted.failures;
+      return e;
+    }
+  }
+  return cudaSuccess;
+}
+
+/// The frame of each function: counts the call, fails it if it has to, or else does `body(lock)`.
+template <class F>
+cudaError_t call(const char* name, unsigned flags, F body) {
+  lock_type lock(rt().mutex);
+  state& s = rt().now;
+  ++s.counted.calls;
+  ++s.calls[name];
+  cudaError_t e = injected(name);
+  if (e == cudaSuccess) e = s.broken;
+  if (e == cudaSuccess && s.device_count == 0 && (flags & deviceless) == 0) e = cudaErrorNoDevice;
+  if (e == cudaSuccess && (flags & unsafe) != 0 && capture_mode != cudaStreamCaptureModeRelaxed &&
+      std::any_of(s.streams.begin(), s.streams.end(), [](auto& entry) { return entry.second->capturing; })) {
+    ++s.counted.capture_violations;
+    return noted(cudaErrorStreamCaptureUnsupported);
+  }
+  if (e == cudaSuccess || (flags & releases) != 0) {
+    const cudaError_t result = body(lock);
+    if (e == cudaSuccess) e = result;
+  }
+  return noted(e);
+}
+
+template <class T>
+T new_handle() {
+  return reinterpret_cast<T>(rt().next_handle += 0x10);
+}
+
+cudaError_t allocate(void** p, std::size_t size, cudaMemoryType type) {
+  if (p == nullptr) return cudaErrorInvalidValue;
+  state& s = rt().now;
+  const std::size_t whole = (size + block_bytes - 1) / block_bytes * block_bytes;
+  if (whole < size || (type == cudaMemoryTypeDevice && !make_room(size))) return cudaErrorMemoryAllocation;
+  // One block more than needed, of which the ends are given back, for the alignment.
+  void* mapped =
+      ::mmap(nullptr, whole + block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
+  auto* const start = static_cast<std::byte*>(mapped);
+  const std::size_t before = (block_bytes - reinterpret_cast<std::uintptr_t>(start) % block_bytes) % block_bytes;
+  if (before > 0) ::munmap(start, before);
+  ::munmap(start + before + whole, block_bytes - before);
+
+  allocation& a = s.allocations[start + before];
+  a = {type, start + before, size, {}};
+  if (type == cudaMemoryTypeDevice) s.plain += size;
+  if (type == cudaMemoryTypeManaged) {
+    a.blocks.resize(whole / block_bytes);
+    s.counted.managed += deepum::bytes{size};
+    s.counted.managed_peak = std::max(s.counted.managed_peak, s.counted.managed);
+  }
+  *p = a.base;
+  return cudaSuccess;
+}
+
+void unmap(const allocation& a) { ::munmap(a.base, (a.size + block_bytes - 1) / block_bytes * block_bytes); }
+
+cudaError_t release(lock_type& lock, void* p, bool host) {
+  if (p == nullptr) return cudaSuccess;
+  drain_all(lock);
+  state& s = rt().now;
+  const auto it = s.allocations.find(static_cast<std::byte*>(p));
+  if (it == s.allocations.end() || (it->second.type == cudaMemoryTypeHost) != host) return cudaErrorInvalidValue;
+  const allocation& a = it->second;
+  if (a.type == cudaMemoryTypeDevice) s.plain -= a.size;
+  if (a.type == cudaMemoryTypeManaged) s.counted.managed -= deepum::bytes{a.size};
+  for (block b : a.blocks)
+    leave_device(b);
+  unmap(a);
+  s.allocations.erase(it);
+  return cudaSuccess;
+}
+
+/// A location as the older calls number it. Nothing where it is none that the fake has.
+std::optional<int> number_of(cudaMemLocation l) {
+  switch (l.type) {
+    case cudaMemLocationTypeDevice:
+      return l.id == 0 ? std::optional(0) : std::nullopt;
+    case cudaMemLocationTypeHost:
+    case cudaMemLocationTypeHostNuma:
+    case cudaMemLocationTypeHostNumaCurrent:
+      return cudaCpuDeviceId;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// A range to prefetch, discard, or both.
+struct range {
+  void* first;
+  std::size_t size;
+  int to;  ///< not for a discard
+};
+
+/// One operation of a stream on ranges that have been checked.
+void put_ranges(cudaStream_t stream, fifo& f, hint::kind what, std::vector<range> ranges) {
+  for (const range& r : ranges) {
+    rt().now.hints.push_back({what, r.first, r.size, r.to, 0, stream});
+    if (what == hint::kind::discard) continue;
+    for_each_block(r.first, r.size, [&](block& b, const std::byte*) { b.last_prefetch = r.to; });
+  }
+  put(f, [what, ranges = std::move(ranges)] {
+    for (const range& r : ranges) {
+      if (what != hint::kind::prefetch) std::memset(r.first, poison, r.size);
+      const lock_type lock(rt().mutex);
+      const allocation* a = find_managed(r.first, r.size);
+      const auto end = static_cast<std::size_t>(static_cast<std::byte*>(r.first) - a->base) + r.size;
+      for_each_block(r.first, r.size, [&](block& b, const std::byte* first) {
+        if (what != hint::kind::prefetch) {
+          const auto begin = static_cast<std::size_t>(first - a->base);
+          b.discarded |= begin % block_bytes == 0 && end >= std::min(begin + block_bytes, a->size);
+        }
+        if (what == hint::kind::discard) return;
+        if (r.to == cudaCpuDeviceId) {
+          to_host(b);
+        } else {
+          to_device(b, false);
+        }
+        b.discarded = false;
+      });
+    }
+  });
+}
+
+/// The three batch calls. `locations` is not looked at for a discard.
+cudaError_t put_batch(cudaStream_t stream, hint::kind what, void** firsts, const std::size_t* sizes, std::size_t count,
+                      const cudaMemLocation* locations, const std::size_t* indices, std::size_t n,
+                      unsigned long long flags) {
+  const bool moves = what != hint::kind::discard;
+  if (rt().now.attributes[cudaDevAttrConcurrentManagedAccess] == 0) return cudaErrorNotSupported;
+  if (firsts == nullptr || sizes == nullptr || count == 0 || flags != 0 || stream == nullptr ||
+      stream == cudaStreamLegacy ||
+      (moves && (locations == nullptr || indices == nullptr || n == 0 || n > count || indices[0] != 0))) {
+    return cudaErrorInvalidValue;
+  }
+  for (std::size_t k = 1; k < n; ++k) {
+    if (indices[k] <= indices[k - 1] || indices[k] >= count) return cudaErrorInvalidValue;
+  }
+  std::vector<range> ranges;
+  for (std::size_t i = 0, k = 0; i < count; ++i) {
+    if (k + 1 < n && indices[k + 1] == i) ++k;
+    const std::optional<int> to = moves ? number_of(locations[k]) : cudaInvalidDeviceId;
+    if (!to || find_managed(firsts[i], sizes[i]) == nullptr) return cudaErrorInvalidValue;
+    ranges.push_back({firsts[i], sizes[i], *to});
+  }
+  const auto f = find_stream(stream);
+  if (f == nullptr) return cudaErrorInvalidResourceHandle;
+  put_ranges(stream, *f, what, std::move(ranges));
+  return cudaSuccess;
+}
+
+void advise(block& b, cudaMemoryAdvise advice, int place) {
+  switch (advice) {
+    case cudaMemAdviseSetReadMostly:
+      b.read_mostly = true;
+      break;
+    case cudaMemAdviseUnsetReadMostly:
+      if (b.on_device && b.on_host) {
+        if (b.preferred == cudaCpuDeviceId) {
+          leave_device(b);
+        } else {
+          b.on_host = false;
+        }
+      }
+      b.read_mostly = false;
+      break;
+    case cudaMemAdviseSetPreferredLocation:
+      b.preferred = place;
+      break;
+    case cudaMemAdviseUnsetPreferredLocation:
+      b.preferred = cudaInvalidDeviceId;
+      break;
+    case cudaMemAdviseSetAccessedBy:
+      b.accessed_by |= place == 0;
+      break;
+    case cudaMemAdviseUnsetAccessedBy:
+      b.accessed_by &= place != 0;
+      break;
+  }
+  if (b.preferred != cudaCpuDeviceId) b.mapped = false;
+}
+
+}  // namespace
+
+namespace deepum_test {
+
+void device_touch(const void* p, std::size_t size, deepum::access mode) {
+  if (size == 0) return;
+  {
+    const lock_type lock(rt().mutex);
+    if (find(p, size) == nullptr) {
+      noted(cudaErrorIllegalAddress);
+      return;
+    }
+  }
+  touch(p, size, mode);
+}
+
+void host_touch(const void* p, std::size_t size, deepum::access mode) {
+  const lock_type lock(rt().mutex);
+  for_each_block(p, size, [&](block& b, const std::byte*) {
+    if (!b.on_host) ++rt().now.counted.host_faults;
+    to_host(b);
+    if (mode == deepum::access::read) return;
+    leave_device(b);
+    b.discarded = false;
+  });
+}
+
+namespace fake_cuda {
+
+std::string reset() {
+  lock_type lock(rt().mutex);
+  state& s = rt().now;
+  std::string left;
+  std::vector<std::shared_ptr<fifo>> all = s.destroyed;
+  for (auto& [handle, f] : s.streams) {
+    if (handle != nullptr) left += "a stream\n";
+    all.push_back(f);
+  }
+  for (std::size_t i = 0; i < s.events.size(); ++i)
+    left += "an event\n";
+  for (auto& [base, a] : s.allocations)
+    left += "an allocation of " + std::to_string(a.size) + " bytes\n";
+  for (auto& f : all) {
+    f->held = false;
+    f->closing = true;
+  }
+  rt().changed.notify_all();
+  lock.unlock();
+  for (auto& f : all)
+    f->worker.join();
+  lock.lock();
+  for (auto& [base, a] : s.allocations)
+    unmap(a);
+  s = state{};
+  last_error = cudaSuccess;
+  capture_mode = cudaStreamCaptureModeGlobal;
+  return left;
+}
+
+void set_device_count(int n) {
+  const lock_type lock(rt().mutex);
+  rt().now.device_count = n;
+}
+void set_attribute(cudaDeviceAttr attribute, int value) {
+  const lock_type lock(rt().mutex);
+  rt().now.attributes[attribute] = value;
+}
+void set_device_memory(deepum::bytes total) {
+  const lock_type lock(rt().mutex);
+  rt().now.total = total.count;
+  make_room(0);
+}
+void set_foreign_memory(deepum::bytes held) {
+  const lock_type lock(rt().mutex);
+  rt().now.foreign = held.count;
+  make_room(0);
+}
+void set_clock_offset(nanoseconds offset) {
+  const lock_type lock(rt().mutex);
+  rt().now.clock_offset = offset;
+}
+nanoseconds device_clock() {
+  const lock_type lock(rt().mutex);
+  return clock_now();
+}
+void set_delays(std::uint64_t seed, std::chrono::microseconds longest) {
+  const lock_type lock(rt().mutex);
+  rt().now.random.seed(seed);
+  rt().now.longest_delay = longest;
+}
+void set_fault_sink(fault_sink sink) {
+  const lock_type lock(rt().mutex);
+  rt().now.sink = std::move(sink);
+}
+void set_fault_delay(nanoseconds delay) {
+  const lock_type lock(rt().mutex);
+  rt().now.fault_delay = delay;
+}
+void register_kernel(const void* function, std::function<bound_kernel(void** args)> bind) {
+  const lock_type lock(rt().mutex);
+  rt().kernels[function] = std::move(bind);
+}
+void hold(cudaStream_t stream) {
+  const lock_type lock(rt().mutex);
+  if (const auto f = find_stream(stream)) f->held = true;
+}
+void resume(cudaStream_t stream) {
+  const lock_type lock(rt().mutex);
+  if (const auto f = find_stream(stream)) f->held = false;
+  rt().changed.notify_all();
+}
+void set_capturing(cudaStream_t stream, bool capturing) {
+  const lock_type lock(rt().mutex);
+  if (const auto f = find_stream(stream)) f->capturing = capturing;
+}
+void fail_call(std::string_view name, unsigned nth, cudaError_t error) {
+  const lock_type lock(rt().mutex);
+  rt().now.injections.push_back({std::string(name), nth, error});
+}
+void fail_nth_call_of_any(unsigned nth, cudaError_t error) { fail_call({}, nth, error); }
+void break_device(cudaError_t error) {
+  const lock_type lock(rt().mutex);
+  rt().now.broken = error;
+  rt().changed.notify_all();
+}
+statistics stats() {
+  const lock_type lock(rt().mutex);
+  return rt().now.counted;
+}
+std::uint64_t calls(std::string_view name) {
+  const lock_type lock(rt().mutex);
+  const auto it = rt().now.calls.find(name);
+  return it == rt().now.calls.end() ? 0 : it->second;
+}
+std::vector<hint> hints() {
+  const lock_type lock(rt().mutex);
+  return rt().now.hints;
+}
+std::vector<launch> launches() {
+  const lock_type lock(rt().mutex);
+  return rt().now.launches;
+}
+block block_at(const void* p) {
+  const lock_type lock(rt().mutex);
+  block found;
+  for_each_block(p, 1, [&](block& b, const std::byte*) { found = b; });
+  return found;
+}
+
+}  // namespace fake_cuda
+}  // namespace deepum_test
+
+// --- The runtime API. Names of parameters and errors as in cuda_runtime_api.h of CUDA 13. ---
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return call("cudaGetDeviceCount", deviceless, [&](lock_type&) {
+    *count = rt().now.device_count;
+    return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+  });
+}
+cudaError_t cudaSetDevice(int device) {
+  return call("cudaSetDevice", 0, [&](lock_type&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+}
+cudaError_t cudaGetDevice(int* device) {
+  return call("cudaGetDevice", 0, [&](lock_type&) {
+    *device = 0;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
+  return call("cudaGetDeviceProperties", 0, [&](lock_type&) {
+    if (device != 0) return cudaErrorInvalidDevice;
+    auto& attributes = rt().now.attributes;
+    *prop = {};
+    std::strcpy(prop->name, "fake GPU");
+    prop->totalGlobalMem = rt().now.total;
+    prop->major = attributes[cudaDevAttrComputeCapabilityMajor];
+    prop->minor = attributes[cudaDevAttrComputeCapabilityMinor];
+    prop->warpSize = attributes[cudaDevAttrWarpSize];
+    prop->multiProcessorCount = attributes[cudaDevAttrMultiProcessorCount];
+    prop->asyncEngineCount = attributes[cudaDevAttrAsyncEngineCount];
+    prop->unifiedAddressing = attributes[cudaDevAttrUnifiedAddressing];
+    prop->managedMemory = attributes[cudaDevAttrManagedMemory];
+    prop->concurrentManagedAccess = attributes[cudaDevAttrConcurrentManagedAccess];
+    prop->pageableMemoryAccess = attributes[cudaDevAttrPageableMemoryAccess];
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
+  return call("cudaDeviceGetAttribute", 0, [&](lock_type&) {
+    if (device != 0) return cudaErrorInvalidDevice;
+    if (attr < cudaDevAttrMaxThreadsPerBlock || attr >= cudaDevAttrMax) return cudaErrorInvalidValue;
+    *value = rt().now.attributes[attr];
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  return call("cudaMemGetInfo", 0, [&](lock_type&) {
+    *total = rt().now.total;
+    *free = *total - std::min(*total, used());
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  return call("cudaDriverGetVersion", deviceless, [&](lock_type&) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  return call("cudaRuntimeGetVersion", deviceless, [&](lock_type&) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMallocManaged(void** p, std::size_t size, unsigned flags) {
+  return call("cudaMallocManaged", unsafe, [&](lock_type&) {
+    if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) return cudaErrorInvalidValue;
+    if (rt().now.attributes[cudaDevAttrManagedMemory] == 0) return cudaErrorNotSupported;
+    return allocate(p, size, cudaMemoryTypeManaged);
+  });
+}
+cudaError_t cudaMalloc(void** p, std::size_t size) {
+  return call("cudaMalloc", unsafe, [&](lock_type&) { return allocate(p, size, cudaMemoryTypeDevice); });
+}
+cudaError_t cudaMallocHost(void** p, std::size_t size) {
+  return call("cudaMallocHost", unsafe, [&](lock_type&) { return allocate(p, size, cudaMemoryTypeHost); });
+}
+cudaError_t cudaHostAlloc(void** p, std::size_t size, unsigned) {
+  return call("cudaHostAlloc", unsafe, [&](lock_type&) { return allocate(p, size, cudaMemoryTypeHost); });
+}
+cudaError_t cudaFree(void* p) {
+  return call("cudaFree", releases | unsafe, [&](lock_type& lock) { return release(lock, p, false); });
+}
+cudaError_t cudaFreeHost(void* p) {
+  return call("cudaFreeHost", releases | unsafe, [&](lock_type& lock) { return release(lock, p, true); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return call("cudaStreamCreateWithFlags", 0, [&](lock_type&) {
+    if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
+    *stream = new_handle<cudaStream_t>();
+    start_stream(*stream);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return call("cudaStreamDestroy", releases, [&](lock_type&) {
+    const auto it = rt().now.streams.find(stream);
+    if (it == rt().now.streams.end() || stream == nullptr) return cudaErrorInvalidResourceHandle;
+    it->second->closing = true;
+    rt().now.destroyed.push_back(std::move(it->second));
+    rt().now.streams.erase(it);
+    rt().changed.notify_all();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return call("cudaStreamSynchronize", unsafe, [&](lock_type& lock) {
+    const auto f = find_stream(stream);
+    return f == nullptr ? cudaErrorInvalidResourceHandle : drain(lock, f);
+  });
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return call("cudaStreamQuery", unsafe, [&](lock_type&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    return f->finished == f->issued ? cudaSuccess : cudaErrorNotReady;
+  });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return call("cudaStreamWaitEvent", 0, [&](lock_type&) {
+    const auto f = find_stream(stream);
+    const auto e = rt().now.events.find(event);
+    if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    if (e->second.latest == nullptr) return cudaSuccess;
+    put(*f, [latest = e->second.latest] {
+      lock_type lock(rt().mutex);
+      (void)wait(lock, [&] { return latest->done; });
+    });
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return call("cudaStreamIsCapturing", 0, [&](lock_type&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    *status = f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return call("cudaThreadExchangeStreamCaptureMode", 0, [&](lock_type&) {
+    std::swap(*mode, capture_mode);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return call("cudaEventCreateWithFlags", 0, [&](lock_type&) {
+    *event = new_handle<cudaEvent_t>();
+    rt().now.events[*event].timing = (flags & cudaEventDisableTiming) == 0;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return call("cudaEventDestroy", releases, [&](lock_type&) {
+    return rt().now.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  });
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return call("cudaEventRecord", 0, [&](lock_type&) {
+    const auto f = find_stream(stream);
+    const auto e = rt().now.events.find(event);
+    if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    auto latest = std::make_shared<recording>();
+    if (!f->capturing) e->second.latest = latest;
+    put(*f, [latest] {
+      const lock_type lock(rt().mutex);
+      latest->done = true;
+      latest->at = clock_now();
+    });
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return call("cudaEventQuery", unsafe, [&](lock_type&) {
+    const auto e = rt().now.events.find(event);
+    if (e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    return e->second.latest == nullptr || e->second.latest->done ? cudaSuccess : cudaErrorNotReady;
+  });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return call("cudaEventSynchronize", unsafe, [&](lock_type& lock) {
+    const auto e = rt().now.events.find(event);
+    if (e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    return wait(lock, [latest = e->second.latest] { return latest == nullptr || latest->done; });
+  });
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return call("cudaEventElapsedTime", 0, [&](lock_type&) {
+    const auto a = rt().now.events.find(start);
+    const auto b = rt().now.events.find(end);
+    for (const auto& e : {a, b}) {
+      if (e == rt().now.events.end() || !e->second.timing || e->second.latest == nullptr) {
+        return cudaErrorInvalidResourceHandle;
+      }
+    }
+    if (!a->second.latest->done || !b->second.latest->done) return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(b->second.latest->at - a->second.latest->at).count();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** args, std::size_t shared,
+                             cudaStream_t stream) {
+  return call("cudaLaunchKernel", 0, [&](lock_type&) {
+    const auto kernel = rt().kernels.find(func);
+    if (kernel == rt().kernels.end()) return cudaErrorInvalidDeviceFunction;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0 ||
+        std::uint64_t{block.x} * block.y * block.z > 1024) {
+      return cudaErrorInvalidConfiguration;
+    }
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    rt().now.launches.push_back({func, grid, block, shared, stream});
+    put(*f, kernel->second(args));
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
+  return call("cudaMemcpyAsync", 0, [&](lock_type& lock) {
+    if (kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    // A range that begins in an allocation has to end there.
+    for (const void* p : {static_cast<const void*>(dst), src}) {
+      if (p == nullptr || (find(p) != nullptr && count > 0 && find(p, count) == nullptr)) return cudaErrorInvalidValue;
+    }
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (count == 0) return cudaSuccess;
+    const bool pageable = find(dst) == nullptr || find(src) == nullptr;
+    put(*f, [=] {
+      touch(src, count, access::read);
+      touch(dst, count, access::overwrite);
+      std::memcpy(dst, src, count);
+    });
+    return pageable ? drain(lock, f) : cudaSuccess;
+  });
+}
+cudaError_t cudaMemsetAsync(void* p, int value, std::size_t count, cudaStream_t stream) {
+  return call("cudaMemsetAsync", 0, [&](lock_type&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (count == 0) return cudaSuccess;
+    if (find(p, count) == nullptr) return cudaErrorInvalidValue;
+    put(*f, [=] {
+      touch(p, count, access::overwrite);
+      std::memset(p, value, count);
+    });
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPrefetchAsync(const void* p, std::size_t count, cudaMemLocation location, unsigned flags,
+                                 cudaStream_t stream) {
+  return call("cudaMemPrefetchAsync", 0, [&](lock_type&) {
+    const auto to = number_of(location);
+    if (rt().now.attributes[cudaDevAttrConcurrentManagedAccess] == 0 || !to) return cudaErrorInvalidDevice;
+    if (flags != 0 || find_managed(p, count) == nullptr) return cudaErrorInvalidValue;
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    put_ranges(stream, *f, hint::kind::prefetch, {{const_cast<void*>(p), count, *to}});
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemPrefetchBatchAsync(void** dptrs, std::size_t* sizes, std::size_t count, cudaMemLocation* locations,
+                                      std::size_t* indices, std::size_t n, unsigned long long flags,
+                                      cudaStream_t stream) {
+  return call("cudaMemPrefetchBatchAsync", 0, [&](lock_type&) {
+    return put_batch(stream, hint::kind::prefetch, dptrs, sizes, count, locations, indices, n, flags);
+  });
+}
+cudaError_t cudaMemDiscardBatchAsync(void** dptrs, std::size_t* sizes, std::size_t count, unsigned long long flags,
+                                     cudaStream_t stream) {
+  return call("cudaMemDiscardBatchAsync", 0, [&](lock_type&) {
+    return put_batch(stream, hint::kind::discard, dptrs, sizes, count, nullptr, nullptr, 0, flags);
+  });
+}
+cudaError_t cudaMemDiscardAndPrefetchBatchAsync(void** dptrs, std::size_t* sizes, std::size_t count,
+                                                cudaMemLocation* locations, std::size_t* indices, std::size_t n,
+                                                unsigned long long flags, cudaStream_t stream) {
+  return call("cudaMemDiscardAndPrefetchBatchAsync", 0, [&](lock_type&) {
+    return put_batch(stream, hint::kind::discard_and_prefetch, dptrs, sizes, count, locations, indices, n, flags);
+  });
+}
+cudaError_t cudaMemAdvise(const void* p, std::size_t count, cudaMemoryAdvise advice, cudaMemLocation location) {
+  return call("cudaMemAdvise", 0, [&](lock_type&) {
+    // These three are about the range alone.
+    const bool anywhere = advice == cudaMemAdviseSetReadMostly || advice == cudaMemAdviseUnsetReadMostly ||
+                          advice == cudaMemAdviseUnsetPreferredLocation;
+    const auto place = anywhere ? cudaInvalidDeviceId : number_of(location);
+    if (!place || (*place == 0 && rt().now.attributes[cudaDevAttrConcurrentManagedAccess] == 0)) {
+      return cudaErrorInvalidDevice;
+    }
+    if (find_managed(p, count) == nullptr || advice < cudaMemAdviseSetReadMostly ||
+        advice > cudaMemAdviseUnsetAccessedBy) {
+      return cudaErrorInvalidValue;
+    }
+    rt().now.hints.push_back({hint::kind::advise, p, count, *place, advice, nullptr});
+    for_each_block(p, count, [&](block& b, const std::byte*) { advise(b, advice, *place); });
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemRangeGetAttribute(void* data, std::size_t size, cudaMemRangeAttribute attribute, const void* p,
+                                     std::size_t count) {
+  return call("cudaMemRangeGetAttribute", 0, [&](lock_type&) {
+    const bool list = attribute == cudaMemRangeAttributeAccessedBy;
+    if (find_managed(p, count) == nullptr || (list ? size == 0 || size % 4 != 0 : size != 4)) {
+      return cudaErrorInvalidValue;
+    }
+    // `found` is what all blocks agree on.
+    bool all_read_mostly = true;
+    bool all_accessed_by = true;
+    std::optional<int> found;
+    for_each_block(p, count, [&](block& b, const std::byte*) {
+      all_read_mostly &= b.read_mostly;
+      all_accessed_by &= b.accessed_by;
+      const bool preferred = attribute == cudaMemRangeAttributePreferredLocation ||
+                             attribute == cudaMemRangeAttributePreferredLocationType ||
+                             attribute == cudaMemRangeAttributePreferredLocationId;
+      const int at = preferred ? b.preferred : b.last_prefetch;
+      found = !found || *found == at ? at : cudaInvalidDeviceId;
+    });
+    std::vector<int> result(size / 4, cudaInvalidDeviceId);
+    switch (attribute) {
+      case cudaMemRangeAttributeReadMostly:
+        result[0] = all_read_mostly ? 1 : 0;
+        break;
+      case cudaMemRangeAttributeAccessedBy:
+        if (all_accessed_by) result[0] = 0;
+        break;
+      case cudaMemRangeAttributePreferredLocationType:
+      case cudaMemRangeAttributeLastPrefetchLocationType:
+        result[0] = *found == cudaInvalidDeviceId ? cudaMemLocationTypeInvalid
+                    : *found == cudaCpuDeviceId   ? cudaMemLocationTypeHost
+                                                  : cudaMemLocationTypeDevice;
+        break;
+      default:
+        result[0] = *found;
+    }
+    std::memcpy(data, result.data(), size);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
+  return call("cudaPointerGetAttributes", 0, [&](lock_type&) {
+    const allocation* a = find(p);
+    *attributes = {};
+    attributes->type = a == nullptr ? cudaMemoryTypeUnregistered : a->type;
+    attributes->device = a == nullptr ? cudaInvalidDeviceId : 0;
+    attributes->devicePointer = a == nullptr ? nullptr : const_cast<void*>(p);
+    attributes->hostPointer = attributes->type == cudaMemoryTypeDevice ? nullptr : const_cast<void*>(p);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaDeviceSynchronize() {
+  return call("cudaDeviceSynchronize", unsafe, [&](lock_type& lock) { return drain_all(lock); });
+}
+
+cudaError_t cudaPeekAtLastError() {
+  const lock_type lock(rt().mutex);
+  ++rt().now.calls["cudaPeekAtLastError"];
+  return rt().now.broken != cudaSuccess ? rt().now.broken : last_error;
+}
+cudaError_t cudaGetLastError() {
+  const lock_type lock(rt().mutex);
+  ++rt().now.calls["cudaGetLastError"];
+  const cudaError_t e = std::exchange(last_error, cudaSuccess);
+  return rt().now.broken != cudaSuccess ? rt().now.broken : e;
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDeviceFunction:
+      return "cudaErrorInvalidDeviceFunction";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorNotSupported:
+      return "cudaErrorNotSupported";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    default:
+      return "unrecognized error code";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : cudaGetErrorName(error);
+}
+
+}  // extern "C"

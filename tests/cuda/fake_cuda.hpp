@@ -1,0 +1,175 @@
+#pragma once
+
+#include <deepum/core/launch.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+/// A CUDA runtime without a GPU. fake_cuda.cpp defines the functions of the runtime API that deepum uses, with the
+/// signatures of the installed headers; a test program links it instead of libcudart. This is what it models.
+///
+/// One device, and real threads: each stream is a FIFO with a worker of its own, the legacy stream too (it orders
+/// nothing else). A destroyed stream still does its work. cudaFree and its like wait for the device. A copy from or to
+/// pageable memory waits for its stream. All handles differ, so that one that is used too late is found out.
+///
+/// A kernel is an ordinary function that was registered; it runs once for each launch, on the worker, and says by
+/// `device_touch` what a GPU would touch before it does so.
+///
+/// Managed memory is made of whole 2 MiB blocks, each with a copy on the device, on the host, both (read-mostly alone)
+/// or none; operations on a part of a block move all of it. Contents are in one place for host and device, so moving
+/// them cannot corrupt them; what can is a discard: it fills its bytes with `poison` when the stream gets there.
+/// * A device access to a block without a copy there faults, as does a write to a block that has both copies. The block
+///   then moves, unless the host is its preferred location: then it is mapped and read remotely (without a fault where
+///   accessed-by was set). Accesses do not make a block recently used; faults and prefetches do.
+/// * Device memory is bounded. Where a block or a cudaMalloc finds it full, the least recently migrated block is
+/// evicted
+///   by the driver. Where nothing is left to evict, blocks stay on the host and cudaMalloc fails.
+/// * Prefetch to the host leaves the device's copy of a read-mostly block. When read-mostly is unset, of two copies
+/// that
+///   on the host stays if the host is the preferred location, else that on the device.
+/// * Discarded contents are never copied, until the block is written or prefetched.
+///
+/// The device's clock is the steady clock plus an offset.
+///
+/// Errors: the last one is kept for each thread until cudaGetLastError; those that break a real context (an illegal
+/// address, a launch failure ...) break the device: nothing is executed any more and every call fails with it until
+/// `reset`. A call that frees or destroys does so even where it returns an injected error, as the real ones do when
+/// they hand on the error of earlier work.
+///
+/// While a stream is captured, what is put into it is counted and not executed. A call that a capture in global mode
+/// forbids (malloc, free, query, synchronize) fails, unless its thread has exchanged its mode for relaxed.
+///
+/// All functions may be called from any thread. The fake's one mutex orders what its callers do, so ThreadSanitizer
+/// does not see a race between two accesses if calls of the API happen to lie between them.
+namespace deepum_test {
+
+/// What a GPU does when a kernel touches [p, p + size): faults are served block by block. For bodies of kernels only.
+/// An address that is in no allocation is an illegal address and breaks the device.
+void device_touch(const void* p, std::size_t size, deepum::access mode);
+
+/// What the host's page tables do when the program touches [p, p + size): the blocks move to the host.
+void host_touch(const void* p, std::size_t size, deepum::access mode);
+
+namespace fake_cuda {
+
+inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
+
+/// Ends a test: resumes and ends all streams, frees all, and sets everything but the kernels back to the beginning.
+/// @returns  What the test has left behind, one item a line: streams, events, allocations. Empty if nothing.
+[[nodiscard]] std::string reset();
+
+// --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---
+
+void set_device_count(int n);                             ///< 0 or 1
+void set_attribute(cudaDeviceAttr attribute, int value);  ///< e.g. cudaDevAttrConcurrentManagedAccess, 0
+void set_device_memory(deepum::bytes total);
+void set_foreign_memory(deepum::bytes held);        ///< device memory that others hold; managed blocks make room for it
+void set_clock_offset(deepum::nanoseconds offset);  ///< device clock less steady clock
+[[nodiscard]] deepum::nanoseconds device_clock();
+/// Every operation of a stream begins with a delay of up to `longest`, at random. 0: none.
+void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
+
+/// `sink` is told of each fault on the device when it happens, on the thread of the stream: first byte that was touched
+/// in the block, how, and when on the device's clock.
+using fault_sink = std::function<void(const void* address, deepum::access mode, deepum::nanoseconds at)>;
+void set_fault_sink(fault_sink sink);
+void set_fault_delay(deepum::nanoseconds delay);  ///< how long a fault takes to be served
+
+// --- Kernels. ---
+
+using bound_kernel = std::function<void()>;
+void register_kernel(const void* function, std::function<bound_kernel(void** args)> bind);
+
+/// Makes `function` known to cudaLaunchKernel, which copies the arguments when it is called.
+template <class... P>
+void register_kernel(void (*function)(P...)) {
+  register_kernel(reinterpret_cast<const void*>(function), [function](void** args) -> bound_kernel {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) -> bound_kernel {
+      std::tuple<P...> values{*static_cast<P*>(args[I])...};
+      return [function, values] { std::apply(function, values); };
+    }(std::index_sequence_for<P...>{});
+  });
+}
+
+// --- Streams. ---
+
+void hold(cudaStream_t stream);    ///< the GPU is busy: nothing more of this stream begins
+void resume(cudaStream_t stream);  ///< ends `hold`
+void set_capturing(cudaStream_t stream, bool capturing);
+
+// --- Failures. ---
+
+/// The `nth` call of `name` from now on (1: the next) does nothing and returns `error`.
+void fail_call(std::string_view name, unsigned nth, cudaError_t error);
+/// The same for the nth call of any function; those that only report errors do not count.
+void fail_nth_call_of_any(unsigned nth, cudaError_t error);
+/// The device breaks, with an error that sticks. A kernel may call this.
+void break_device(cudaError_t error);
+
+// --- What has happened. ---
+
+struct statistics {
+  std::uint64_t calls = 0;               ///< of all functions that count for `fail_nth_call_of_any`
+  std::uint64_t failures = 0;            ///< calls that failed because of `fail_call` or `fail_nth_call_of_any`
+  std::uint64_t faults = 0;              ///< on the device
+  std::uint64_t host_faults = 0;         ///< blocks that `host_touch` had to bring
+  std::uint64_t to_device = 0;           ///< blocks that were copied to the device
+  std::uint64_t to_host = 0;             ///< blocks that were copied to the host, by evictions too
+  std::uint64_t driver_evictions = 0;    ///< blocks the driver took off the device to make room
+  std::uint64_t captured = 0;            ///< operations that were put into a captured stream
+  std::uint64_t capture_violations = 0;  ///< calls that a capture forbids
+  std::uint64_t device_blocks = 0;       ///< managed blocks on the device now
+  deepum::bytes managed{};               ///< managed memory that is allocated now
+  deepum::bytes managed_peak{};
+};
+[[nodiscard]] statistics stats();
+[[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
+
+/// A range that a call which succeeded has named; in order of the calls, batches range by range.
+struct hint {
+  enum class kind : std::uint8_t { prefetch, advise, discard, discard_and_prefetch };
+  kind what;
+  const void* address;
+  std::size_t size;
+  int location;  ///< a device, cudaCpuDeviceId, or cudaInvalidDeviceId (discard)
+  int advice;    ///< cudaMemoryAdvise, or 0
+  cudaStream_t stream;
+};
+[[nodiscard]] std::vector<hint> hints();
+
+struct launch {
+  const void* function;
+  dim3 grid;
+  dim3 block;
+  std::size_t shared;
+  cudaStream_t stream;
+};
+[[nodiscard]] std::vector<launch> launches();
+
+/// A block of managed memory.
+struct block {
+  bool on_device = false;
+  bool on_host = false;
+  bool read_mostly = false;
+  bool accessed_by = false;  ///< by the device
+  bool discarded = false;
+  bool mapped = false;                      ///< a fault has mapped the host's copy into the device
+  int preferred = cudaInvalidDeviceId;      ///< a device, or cudaCpuDeviceId
+  int last_prefetch = cudaInvalidDeviceId;  ///< where the last call wanted it
+  std::uint64_t migrated = 0;               ///< grows with each fault and prefetch to the device, of any block
+};
+/// The block that `p` lies in, which has to be managed memory.
+[[nodiscard]] block block_at(const void* p);
+
+}  // namespace fake_cuda
+}  // namespace deepum_test
