@@ -1,8 +1,9 @@
 #pragma once
 
-#include "kernels_sim.hpp"
+#include "operations_sim.hpp"
 #include "options.hpp"
 #include <deepum/arena.hpp>
+#include <deepum/core/block.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/managed_memory.hpp>
 #include <deepum/sim/profile.hpp>
@@ -10,7 +11,9 @@
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 
 namespace train_gpt {
 
@@ -19,13 +22,19 @@ struct sim_backend {
   using device = deepum::sim::device;
   using arena = deepum::arena<device::default_memory>;
   using stream = deepum::stream<device::default_memory>;
-  using kernels = sim_kernels;
+  using operations = sim_operations<stream>;
 
   [[nodiscard]] static std::unique_ptr<device> make_device(const run_options& options, deepum::bytes memory) {
     deepum::sim::profile profile = deepum::sim::find_profile(options.profile);
     profile.peak_flops /= options.compute_slowdown;
     profile.memory_bandwidth /= options.compute_slowdown;
     return std::make_unique<device>(profile, deepum::sim::device_options{.memory = memory});
+  }
+
+  /// What an arena may hold on a device that has this memory and no more. A few blocks stay free, so that the driver
+  /// need not evict when a launch faults all the same; under `um` it has all.
+  [[nodiscard]] static deepum::bytes device_budget(const std::string& policy, deepum::bytes memory) {
+    return policy == "um" ? memory : memory - std::min(4 * deepum::block_size, memory - deepum::block_size);
   }
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "../support/flags.hpp"
-#include "model.hpp"
+#include "shape.hpp"
 #include <deepum/units.hpp>
 
 #include <cstdint>
@@ -15,6 +15,9 @@ using deepum_program::lookahead_flag;
 
 /// What a run of the program does, after everything was checked that can be checked beforehand.
 struct run_options {
+  bool cuda = false;  ///< on a GPU, not on the simulated one
+  precision computes_in = precision::fp32;
+  purpose use = purpose::training;
   std::string profile{};        ///< of the simulated GPU
   double compute_slowdown = 1;  ///< how much slower than its profile it computes
   std::vector<std::string> policies{};

@@ -29,6 +29,7 @@ struct policy_run {
   std::vector<std::int64_t> stall_ns{};
   std::vector<float> loss{};
   std::uint64_t table_bytes = 0;
+  std::string fault_feed{};  ///< where page faults were learnt of; empty where the device does not say
 };
 
 /// The runs of all policies, and what they have in common.
@@ -37,6 +38,9 @@ struct report {
   bytes footprint{};
   bytes budget{};
   std::vector<policy_run> runs{};
+  std::string precision{"fp32"};
+  std::string driver{};  ///< of a GPU; empty for the simulated one
+  bool evaluate = false;
 };
 
 /// The first two steps are apart: memory is touched for the first time, and the tables are empty.
@@ -78,11 +82,12 @@ template <class T>
 /// The policies side by side.
 [[nodiscard]] inline std::string table_of(const report& r) {
   constexpr double mib = 1 << 20;
-  std::string text =
-      absl::StrFormat("%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
-                      static_cast<double>(r.footprint.count) / mib, static_cast<double>(r.budget.count) / mib,
-                      100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count),
-                      r.runs.front().loss.size(), r.runs.front().loss.front(), r.runs.front().loss.back());
+  std::string text = absl::StrFormat(
+      "%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
+      r.precision == "fp32" ? "" : ", " + r.precision, r.evaluate ? ", forward pass alone" : "",
+      static_cast<double>(r.footprint.count) / mib, static_cast<double>(r.budget.count) / mib,
+      100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count), r.runs.front().loss.size(),
+      r.runs.front().loss.front(), r.runs.front().loss.back());
   absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "policy", "step", "of ideal",
                         "faults", "changing*", "in", "out", "stalled", "1st step", "2nd step", "tables");
   absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "", "[ms]", "[%]", "", "", "[MiB]",
@@ -101,6 +106,9 @@ template <class T>
   }
   absl::StrAppend(&text, "\nFor each step, median from the third one on.",
                   " * faults in AdamW, whose launches get the step number and so are never the same.\n");
+  if (!r.driver.empty() && std::any_of(r.runs.begin(), r.runs.end(), [](const auto& p) { return p.name == "um"; })) {
+    absl::StrAppend(&text, "Under um the driver knows no budget: it has all of the GPU's memory.\n");
+  }
   const auto um = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "um"; });
   if (um != r.runs.end() && faults_outside(*um) != 0) {
     absl::StrAppend(&text, "Faults outside AdamW, all steps from the third one on, against um:");
@@ -127,11 +135,16 @@ template <class T>
                         {"stall_ns", p.stall_ns},
                         {"loss", p.loss},
                         {"table_bytes", p.table_bytes}});
+    if (!p.fault_feed.empty()) policies.back()["fault_feed"] = p.fault_feed;
   }
-  return {{"footprint_bytes", r.footprint.count},
-          {"budget_bytes", r.budget.count},
-          {"device", r.device},
-          {"policies", std::move(policies)}};
+  nlohmann::ordered_json json{{"footprint_bytes", r.footprint.count},
+                              {"budget_bytes", r.budget.count},
+                              {"device", r.device},
+                              {"precision", r.precision},
+                              {"evaluate", r.evaluate}};
+  if (!r.driver.empty()) json["driver"] = r.driver;
+  json["policies"] = std::move(policies);
+  return json;
 }
 
 }  // namespace train_gpt

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backend_sim.hpp"
+#include "model.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "text.hpp"
@@ -29,10 +30,19 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-ABSL_FLAG(std::string, device, "auto", "where to train: auto, cuda, sim or sim:PROFILE (a GPU to simulate)");
+#if defined(TRAIN_GPT_CUDA)
+#include "backend_cuda.hpp"
+#endif
+
+ABSL_FLAG(std::string, device, "auto",
+          "where to train: cuda, sim or sim:PROFILE (a GPU to simulate); auto is cuda where there is a GPU that can");
+ABSL_FLAG(std::string, precision, "fp32", "what a GPU computes with: fp32 or bf16 (mixed precision)");
+ABSL_FLAG(bool, evaluate, false, "the forward pass alone: weights are read and never written");
 ABSL_FLAG(
     double, compute_slowdown, 1,
     "how much slower than its profile the simulated GPU computes: a wide model computes more for each byte than one "
@@ -82,22 +92,87 @@ absl::StatusOr<model_shape> shape_from_flags() {
   return m;
 }
 
-// The profile of the simulated GPU.
-absl::StatusOr<std::string> profile_from_flags() {
-  const std::string flag = absl::GetFlag(FLAGS_device);
-  absl::string_view device = flag;
+// The device that a run is to use, as the report names it.
+struct chosen_device {
+  bool cuda = false;
+  std::string profile{};  // of the simulated GPU
+  std::string name{};
+  std::string driver{};
+};
+
+absl::StatusOr<chosen_device> simulated_from_flags(absl::string_view device) {
   const std::vector<std::string> known = deepum::sim::profile_names();
-  if (device == "auto" || device == "sim") return known.front();
-  if (device == "cuda") return absl::UnavailableError("this build has no CUDA device to train on; use --device sim");
-  if (!absl::ConsumePrefix(&device, "sim:")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no device '", device, "'; there are auto, cuda, sim and sim:PROFILE"));
-  }
+  if (device == "auto" || device == "sim") device = known.front();
   if (std::find(known.begin(), known.end(), device) == known.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no profile '", device, "'; there are ", absl::StrJoin(known, ", ")));
   }
-  return std::string{device};
+  if (absl::GetFlag(FLAGS_precision) != "fp32") {
+    return absl::InvalidArgumentError("the simulated GPU computes in fp32 alone; --precision is for --device cuda");
+  }
+  const double slowdown = absl::GetFlag(FLAGS_compute_slowdown);
+  const std::string slower = slowdown == 1.0 ? "" : absl::StrFormat(", computing %g times slower", slowdown);
+  return chosen_device{.profile = std::string{device}, .name = absl::StrCat("sim:", device, slower)};
+}
+
+// Nothing where this build or this machine has no GPU, and `auto` may do without.
+absl::StatusOr<std::optional<chosen_device>> gpu_from_flags([[maybe_unused]] bool needed) {
+#if defined(TRAIN_GPT_CUDA)
+  std::string why_not;
+  const std::optional<cuda_gpu> gpu = find_cuda_gpu(why_not);
+  if (!gpu) {
+    if (!needed) return std::nullopt;
+    return absl::UnavailableError(absl::StrCat("there is no CUDA device to train on: ", why_not));
+  }
+  if (absl::GetFlag(FLAGS_precision) == "bf16" && !gpu->bf16) {
+    return absl::UnavailableError(absl::StrCat(gpu->name, " cannot multiply in bf16; use --precision fp32"));
+  }
+  if (absl::GetFlag(FLAGS_compute_slowdown) != 1.0) {
+    return absl::InvalidArgumentError("--compute_slowdown is of a simulated GPU; use it with --device sim");
+  }
+  return chosen_device{.cuda = true, .name = absl::StrCat("cuda:", gpu->name), .driver = gpu->driver};
+#else
+  if (!needed) return std::nullopt;
+  return absl::UnavailableError("this build has no CUDA device to train on; use --device sim");
+#endif
+}
+
+absl::StatusOr<chosen_device> device_from_flags() {
+  const std::string flag = absl::GetFlag(FLAGS_device);
+  absl::string_view device = flag;
+  if (device == "sim" || absl::ConsumePrefix(&device, "sim:")) return simulated_from_flags(device);
+  if (device != "auto" && device != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no device '", device, "'; there are auto, cuda, sim and sim:PROFILE"));
+  }
+  absl::StatusOr<std::optional<chosen_device>> gpu = gpu_from_flags(device == "cuda");
+  if (!gpu.ok()) return gpu.status();
+  if (*gpu) return **std::move(gpu);
+  return simulated_from_flags(device);
+}
+
+absl::StatusOr<precision> precision_from_flags() {
+  const std::string flag = absl::GetFlag(FLAGS_precision);
+  if (flag == "fp32") return precision::fp32;
+  if (flag == "bf16") return precision::bf16;
+  return absl::InvalidArgumentError(absl::StrCat("there is no precision '", flag, "'; there are fp32 and bf16"));
+}
+
+// Calls `f` with the backend of the run as a template argument.
+template <class F>
+auto with_backend(const run_options& options, F f) {
+#if defined(TRAIN_GPT_CUDA)
+  if (options.cuda) {
+    return options.computes_in == precision::fp32 ? f.template operator()<cuda_backend<float>>()
+                                                  : f.template operator()<cuda_backend<bf16>>();
+  }
+#endif
+  (void)options;
+  return f.template operator()<sim_backend>();
+}
+
+bytes footprint_of(const run_options& options) {
+  return with_backend(options, [&]<class Backend>() { return gpt<Backend>::footprint(options.shape, options.use); });
 }
 
 absl::StatusOr<std::vector<std::string>> policies_from_flags() {
@@ -117,8 +192,9 @@ absl::StatusOr<std::vector<std::string>> policies_from_flags() {
   return chosen;
 }
 
-absl::StatusOr<run_options> options_from_flags() {
-  run_options options{.compute_slowdown = absl::GetFlag(FLAGS_compute_slowdown),
+absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
+  run_options options{.use = absl::GetFlag(FLAGS_evaluate) ? purpose::evaluation : purpose::training,
+                      .compute_slowdown = absl::GetFlag(FLAGS_compute_slowdown),
                       .lookahead = absl::GetFlag(FLAGS_lookahead),
                       .hold = absl::GetFlag(FLAGS_hold),
                       .steps = absl::GetFlag(FLAGS_steps),
@@ -137,9 +213,14 @@ absl::StatusOr<run_options> options_from_flags() {
   absl::StatusOr<model_shape> shape = shape_from_flags();
   if (!shape.ok()) return shape.status();
   options.shape = *shape;
-  absl::StatusOr<std::string> profile = profile_from_flags();
-  if (!profile.ok()) return profile.status();
-  options.profile = *std::move(profile);
+  const absl::StatusOr<precision> computes_in = precision_from_flags();
+  if (!computes_in.ok()) return computes_in.status();
+  options.computes_in = *computes_in;
+  absl::StatusOr<chosen_device> chosen = device_from_flags();
+  if (!chosen.ok()) return chosen.status();
+  device = *std::move(chosen);
+  options.cuda = device.cuda;
+  options.profile = device.profile;
   absl::StatusOr<std::vector<std::string>> policies = policies_from_flags();
   if (!policies.ok()) return policies.status();
   options.policies = *std::move(policies);
@@ -147,7 +228,7 @@ absl::StatusOr<run_options> options_from_flags() {
     return absl::InvalidArgumentError("--tables goes with one policy; each has its own tables");
   }
 
-  options.budget = absl::GetFlag(FLAGS_budget).of(footprint(options.shape));
+  options.budget = absl::GetFlag(FLAGS_budget).of(footprint_of(options));
   if (options.budget < deepum::block_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("--budget ", absl::UnparseFlag(absl::GetFlag(FLAGS_budget)), " is below one block of 2 MiB"));
@@ -187,7 +268,8 @@ class progress_line {
 };
 
 absl::Status run() {
-  const absl::StatusOr<run_options> options = options_from_flags();
+  chosen_device device;
+  const absl::StatusOr<run_options> options = options_from_flags(device);
   if (!options.ok()) return options.status();
   const absl::StatusOr<std::string> text = read_text(absl::GetFlag(FLAGS_corpus), options->shape.context + 1);
   if (!text.ok()) return text.status();
@@ -199,21 +281,25 @@ absl::Status run() {
     if (!json) return absl::PermissionDeniedError(absl::StrCat("cannot write to the JSON file '", json_path, "'"));
   }
 
-  const std::string slower =
-      options->compute_slowdown == 1.0 ? "" : absl::StrFormat(", computing %g times slower", options->compute_slowdown);
-  report result{.device = absl::StrCat("sim:", options->profile, slower),
-                .footprint = footprint(options->shape),
-                .budget = options->budget};
+  report result{.device = device.name,
+                .footprint = footprint_of(*options),
+                .budget = options->budget,
+                .precision = absl::GetFlag(FLAGS_precision),
+                .driver = device.driver,
+                .evaluate = options->use == purpose::evaluation};
   std::string sample;
   for (const std::string& policy : options->policies) {
     progress_line line{options->steps};
     const bool write = policy == options->policies.front() && options->sample > 0;
-    result.runs.push_back(train<sim_backend>(
-        *options, policy, *text, [&](const policy_run& r) { line.show(r); }, write ? &sample : nullptr));
+    result.runs.push_back(with_backend(*options, [&]<class Backend>() {
+      return train<Backend>(
+          *options, policy, *text, [&](const policy_run& r) { line.show(r); }, write ? &sample : nullptr);
+    }));
   }
 
   std::fputs(absl::StrCat("\n", table_of(result)).c_str(), stdout);
-  if (!sample.empty()) absl::PrintF("\nThe trained model writes: %s\n", sample);
+  if (!sample.empty())
+    absl::PrintF("\nThe %s writes: %s\n", result.evaluate ? "untrained model" : "trained model", sample);
   if (json.is_open()) {
     json << json_of(result).dump(2) << '\n';
     json.close();

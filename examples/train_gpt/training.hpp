@@ -32,25 +32,33 @@ using progress = std::function<void(const policy_run&)>;
   return deepum::block_size * (footprint / deepum::block_size + 16);
 }
 
-/// Trains a model from scratch under one policy.
-/// @tparam Backend  As for `gpt`, and `make_device(options, device_memory)`.
+/// Where the arena of a device learns of page faults, as the device names it; empty where it does not say.
+template <class Arena>
+[[nodiscard]] std::string fault_feed_of(Arena& arena) {
+  if constexpr (requires { std::string{arena.memory().fault_feed_name()}; }) {
+    return std::string{arena.memory().fault_feed_name()};
+  } else {
+    return {};
+  }
+}
+
+/// Trains a model from scratch under one policy, or runs its forward pass alone.
+/// @tparam Backend  As for `gpt`, and `make_device(options, device_memory)` and `device_budget(policy, device_memory)`.
 /// @param policy   As `deepum::make_policy` names them; `ideal` gets a device that holds everything.
 /// @param text     What it learns.
 /// @param sample   Where the trained model writes a line to; null: it writes nothing.
 template <class Backend>
 policy_run train(const run_options& options, const std::string& policy, const std::string& text,
                  const progress& on_step, std::string* sample) {
-  const bytes capacity = capacity_for(footprint(options.shape));
+  const bytes capacity = capacity_for(gpt<Backend>::footprint(options.shape, options.use));
   const bytes memory = policy == "ideal" ? capacity : options.budget;
   const auto gpu_owner = Backend::make_device(options, memory);
   typename Backend::device& gpu = *gpu_owner;
 
-  // A few blocks stay free, so that the driver need not evict when a launch faults all the same.
-  const bytes headroom = std::min(4 * deepum::block_size, memory - deepum::block_size);
   // Launches are numbered in the order of issue, so that those of one phase are a range.
   std::vector<deepum::launch_id> faulted;
   deepum::arena_options arena_options{.capacity = capacity,
-                                      .device_budget = policy == "um" ? memory : memory - headroom,
+                                      .device_budget = Backend::device_budget(policy, memory),
                                       .policy = policy,
                                       .tuning = {.lookahead = options.lookahead.degree, .hold_launches = options.hold},
                                       .tables = options.tables};
@@ -59,18 +67,24 @@ policy_run train(const run_options& options, const std::string& policy, const st
   };
   typename Backend::arena arena{gpu, arena_options};
   typename Backend::stream stream{arena};
-  gpt<Backend> model{arena, stream, options.shape, options.seed};
+  gpt<Backend> model{arena, stream, options.shape, options.seed, options.use};
   batches data{text, options.shape.batch, options.shape.context, options.seed + 1};
 
-  policy_run run{.name = policy};
+  policy_run run{.name = policy, .fault_feed = fault_feed_of(arena)};
   deepum::statistics before = arena.statistics();
   for (std::int64_t step = 0; step < options.steps; ++step) {
     data.next();
     faulted.clear();
     const deepum::nanoseconds began = gpu.now();
-    model.differentiate(data.tokens(), data.targets());
+    if (options.use == purpose::training) {
+      model.differentiate(data.tokens(), data.targets());
+    } else {
+      model.evaluate(data.tokens(), data.targets());
+    }
     const deepum::launch_id last_same = arena.engine().last_launch();
-    model.update(learning_rate_of(step, options.steps, options.learning_rate));
+    if (options.use == purpose::training) {
+      model.update(learning_rate_of(step, options.steps, options.learning_rate));
+    }
     const deepum::launch_id last_changing = arena.engine().last_launch();
     run.loss.push_back(model.loss());
     run.step_ns.push_back((gpu.now() - began).count());
