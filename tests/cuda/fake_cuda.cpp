@@ -2,6 +2,8 @@
 
 #include <deepum/core/block.hpp>
 
+#include <cuda.h>
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -15,6 +17,20 @@
 #include <optional>
 #include <random>
 #include <thread>
+
+#ifdef __SANITIZE_THREAD__
+// The run-time library of ThreadSanitizer has these; there is no header for all of them.
+extern "C" {
+void AnnotateIgnoreSyncBegin(const char* file, int line);
+void AnnotateIgnoreSyncEnd(const char* file, int line);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+}
+#endif
 
 namespace {
 
@@ -67,6 +83,9 @@ struct state {
                                 {cudaDevAttrAsyncEngineCount, 3},        {cudaDevAttrWarpSize, 32}};
   std::size_t total = std::size_t{1} << 30;
   std::size_t foreign = 0;
+  int contexts = 0;                 ///< that exist
+  std::uintptr_t last_context = 0;  ///< that was made
+  bool no_contexts = false;
   std::size_t plain = 0;  ///< cudaMalloc
   std::uint64_t migrations = 0;
   nanoseconds clock_offset{};
@@ -104,9 +123,68 @@ runtime& rt() {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-using lock_type = std::unique_lock<std::mutex>;
+// --- What ThreadSanitizer sees. The fake's own mutex orders all that is done with it, which would hide races of those
+// who use it. So it is kept from seeing what happens under the mutex, and told of the order that CUDA promises. ---
 
-/// What the functions below do with the state needs the mutex, unless they say otherwise.
+void ignore([[maybe_unused]] bool on) {
+#ifdef __SANITIZE_THREAD__
+  (on ? AnnotateIgnoreSyncBegin : AnnotateIgnoreSyncEnd)(__FILE__, __LINE__);
+  (on ? AnnotateIgnoreReadsBegin : AnnotateIgnoreReadsEnd)(__FILE__, __LINE__);
+  (on ? AnnotateIgnoreWritesBegin : AnnotateIgnoreWritesEnd)(__FILE__, __LINE__);
+#endif
+}
+
+/// The fake's mutex, held.
+class guard {
+ public:
+  guard() : held_(rt().mutex, std::defer_lock) { lock(); }
+  ~guard() {
+    if (held_.owns_lock()) unlock();
+  }
+  guard(const guard&) = delete;
+  guard& operator=(const guard&) = delete;
+
+  void lock() {
+    ignore(true);
+    held_.lock();
+  }
+  void unlock() {
+    held_.unlock();
+    ignore(false);
+  }
+  template <class F>
+  void wait(F done) {
+    rt().changed.wait(held_, std::move(done));
+  }
+
+ private:
+  std::unique_lock<std::mutex> held_;
+};
+
+/// What was done before `release_order(x)` happens before what is done after a later `acquire_order(x)`.
+void release_order([[maybe_unused]] void* what) {
+#ifdef __SANITIZE_THREAD__
+  ignore(false);
+  __tsan_release(what);
+  ignore(true);
+#endif
+}
+void acquire_order([[maybe_unused]] void* what) {
+#ifdef __SANITIZE_THREAD__
+  ignore(false);
+  __tsan_acquire(what);
+  ignore(true);
+#endif
+}
+
+/// f(state), with the mutex.
+template <class F>
+auto locked(F f) {
+  const guard held;
+  return f(rt().now);
+}
+
+// --- All that follows needs the mutex, unless it says otherwise. ---
 
 bool sticks(cudaError_t e) {
   return e == cudaErrorECCUncorrectable || e == cudaErrorLaunchTimeout || e == cudaErrorIllegalAddress ||
@@ -201,7 +279,7 @@ void to_host(block& b) {
 /// Without the mutex.
 void touch(const void* p, std::size_t size, access mode) {
   const bool writes = mode != access::read;
-  lock_type lock(rt().mutex);
+  guard lock;
   // A block stays where it is while the mutex is free: memory is given back when no stream has work left.
   for_each_block(p, size, [&](block& b, const std::byte* first) {
     const bool host_preferred = !b.read_mostly && b.preferred == cudaCpuDeviceId;
@@ -230,9 +308,9 @@ void touch(const void* p, std::size_t size, access mode) {
 // --- Streams. ---
 
 void work(fifo& f) {
-  lock_type lock(rt().mutex);
+  guard lock;
   for (;;) {
-    rt().changed.wait(lock, [&] { return f.queue.empty() ? f.closing : !f.held || rt().now.broken != cudaSuccess; });
+    lock.wait([&] { return f.queue.empty() ? f.closing : !f.held || rt().now.broken != cudaSuccess; });
     if (f.queue.empty()) return;
     std::function<void()> operation = std::move(f.queue.front());
     f.queue.pop_front();
@@ -241,11 +319,13 @@ void work(fifo& f) {
       delay = std::chrono::microseconds(s.random() % static_cast<std::uint64_t>(s.longest_delay.count()));
     }
     if (rt().now.broken != cudaSuccess) operation = nullptr;
+    acquire_order(&f);
     lock.unlock();
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
     if (operation) operation();
     operation = nullptr;
     lock.lock();
+    release_order(&f);
     ++f.finished;
     rt().changed.notify_all();
   }
@@ -274,30 +354,40 @@ void put(fifo& f, std::function<void()> operation) {
     ++rt().now.counted.captured;
     return;
   }
+  release_order(&f);
   f.queue.push_back(std::move(operation));
   ++f.issued;
   rt().changed.notify_all();
 }
 
-/// Waits until `done()` holds or the device is broken.
-template <class F>
-cudaError_t wait(lock_type& lock, F done) {
-  rt().changed.wait(lock, [&] { return rt().now.broken != cudaSuccess || done(); });
+/// Whether it is done (without one: yes, there is nothing to wait for).
+bool done(const std::shared_ptr<recording>& r) {
+  if (r == nullptr) return true;
+  if (r->done) acquire_order(r.get());
+  return r->done;
+}
+
+/// Waits until it is done or the device is broken.
+cudaError_t wait(guard& lock, const std::shared_ptr<recording>& r) {
+  lock.wait([&r] { return rt().now.broken != cudaSuccess || done(r); });
   return rt().now.broken;
 }
 
 /// Waits for what has been put into the stream so far. On a broken device that is only taken out.
-cudaError_t drain(lock_type& lock, const std::shared_ptr<fifo>& f) {
-  rt().changed.wait(lock, [f, issued = f->issued] { return f->finished >= issued; });
+cudaError_t drain(guard& lock, const std::shared_ptr<fifo>& f) {
+  lock.wait([&f, issued = f->issued] { return f->finished >= issued; });
+  acquire_order(f.get());
   return rt().now.broken;
 }
 
-cudaError_t drain_all(lock_type& lock) {
+cudaError_t drain_all(guard& lock) {
   std::vector<std::shared_ptr<fifo>> all = rt().now.destroyed;
-  for (auto& [handle, f] : rt().now.streams)
+  for (auto& [handle, f] : rt().now.streams) {
     all.push_back(f);
-  for (auto& f : all)
+  }
+  for (auto& f : all) {
     (void)drain(lock, f);
+  }
   return rt().now.broken;
 }
 
@@ -334,7 +424,7 @@ cudaError_t injected(const char* name) {
 /// The frame of each function: counts the call, fails it if it has to, or else does `body(lock)`.
 template <class F>
 cudaError_t call(const char* name, unsigned flags, F body) {
-  lock_type lock(rt().mutex);
+  guard lock;
   state& s = rt().now;
   ++s.counted.calls;
   ++s.calls[name];
@@ -353,6 +443,14 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   return noted(e);
 }
 
+/// An answer through a pointer.
+template <class T>
+cudaError_t give(T* to, T value) {
+  if (to == nullptr) return cudaErrorInvalidValue;
+  *to = value;
+  return cudaSuccess;
+}
+
 template <class T>
 T new_handle() {
   return reinterpret_cast<T>(rt().next_handle += 0x10);
@@ -360,6 +458,7 @@ T new_handle() {
 
 cudaError_t allocate(void** p, std::size_t size, cudaMemoryType type) {
   if (p == nullptr) return cudaErrorInvalidValue;
+  if (size == 0) return give(p, static_cast<void*>(nullptr));  // but cudaMallocManaged refuses it
   state& s = rt().now;
   const std::size_t whole = (size + block_bytes - 1) / block_bytes * block_bytes;
   if (whole < size || (type == cudaMemoryTypeDevice && !make_room(size))) return cudaErrorMemoryAllocation;
@@ -386,7 +485,7 @@ cudaError_t allocate(void** p, std::size_t size, cudaMemoryType type) {
 
 void unmap(const allocation& a) { ::munmap(a.base, (a.size + block_bytes - 1) / block_bytes * block_bytes); }
 
-cudaError_t release(lock_type& lock, void* p, bool host) {
+cudaError_t release(guard& lock, void* p, bool host) {
   if (p == nullptr) return cudaSuccess;
   drain_all(lock);
   state& s = rt().now;
@@ -395,8 +494,9 @@ cudaError_t release(lock_type& lock, void* p, bool host) {
   const allocation& a = it->second;
   if (a.type == cudaMemoryTypeDevice) s.plain -= a.size;
   if (a.type == cudaMemoryTypeManaged) s.counted.managed -= deepum::bytes{a.size};
-  for (block b : a.blocks)
+  for (block b : a.blocks) {
     leave_device(b);
+  }
   unmap(a);
   s.allocations.erase(it);
   return cudaSuccess;
@@ -433,7 +533,7 @@ void put_ranges(cudaStream_t stream, fifo& f, hint::kind what, std::vector<range
   put(f, [what, ranges = std::move(ranges)] {
     for (const range& r : ranges) {
       if (what != hint::kind::prefetch) std::memset(r.first, poison, r.size);
-      const lock_type lock(rt().mutex);
+      const guard lock;
       const allocation* a = find_managed(r.first, r.size);
       const auto end = static_cast<std::size_t>(static_cast<std::byte*>(r.first) - a->base) + r.size;
       for_each_block(r.first, r.size, [&](block& b, const std::byte* first) {
@@ -487,10 +587,10 @@ void advise(block& b, cudaMemoryAdvise advice, int place) {
       break;
     case cudaMemAdviseUnsetReadMostly:
       if (b.on_device && b.on_host) {
-        if (b.preferred == cudaCpuDeviceId) {
-          leave_device(b);
-        } else {
+        if (b.preferred == 0) {
           b.on_host = false;
+        } else {
+          leave_device(b);
         }
       }
       b.read_mostly = false;
@@ -518,7 +618,7 @@ namespace deepum_test {
 void device_touch(const void* p, std::size_t size, deepum::access mode) {
   if (size == 0) return;
   {
-    const lock_type lock(rt().mutex);
+    const guard lock;
     if (find(p, size) == nullptr) {
       noted(cudaErrorIllegalAddress);
       return;
@@ -528,7 +628,7 @@ void device_touch(const void* p, std::size_t size, deepum::access mode) {
 }
 
 void host_touch(const void* p, std::size_t size, deepum::access mode) {
-  const lock_type lock(rt().mutex);
+  const guard lock;
   for_each_block(p, size, [&](block& b, const std::byte*) {
     if (!b.on_host) ++rt().now.counted.host_faults;
     to_host(b);
@@ -541,7 +641,7 @@ void host_touch(const void* p, std::size_t size, deepum::access mode) {
 namespace fake_cuda {
 
 std::string reset() {
-  lock_type lock(rt().mutex);
+  guard lock;
   state& s = rt().now;
   std::string left;
   std::vector<std::shared_ptr<fifo>> all = s.destroyed;
@@ -549,21 +649,28 @@ std::string reset() {
     if (handle != nullptr) left += "a stream\n";
     all.push_back(f);
   }
-  for (std::size_t i = 0; i < s.events.size(); ++i)
+  for (std::size_t i = 0; i < s.events.size(); ++i) {
     left += "an event\n";
-  for (auto& [base, a] : s.allocations)
+  }
+  for (int i = 0; i < s.contexts; ++i) {
+    left += "a context\n";
+  }
+  for (auto& [base, a] : s.allocations) {
     left += "an allocation of " + std::to_string(a.size) + " bytes\n";
+  }
   for (auto& f : all) {
     f->held = false;
     f->closing = true;
   }
   rt().changed.notify_all();
   lock.unlock();
-  for (auto& f : all)
+  for (auto& f : all) {
     f->worker.join();
+  }
   lock.lock();
-  for (auto& [base, a] : s.allocations)
+  for (auto& [base, a] : s.allocations) {
     unmap(a);
+  }
   s = state{};
   last_error = cudaSuccess;
   capture_mode = cudaStreamCaptureModeGlobal;
@@ -571,90 +678,90 @@ std::string reset() {
 }
 
 void set_device_count(int n) {
-  const lock_type lock(rt().mutex);
-  rt().now.device_count = n;
+  locked([&](state& s) { s.device_count = n; });
+}
+void set_refuse_contexts(bool refuse) {
+  locked([&](state& s) { s.no_contexts = refuse; });
 }
 void set_attribute(cudaDeviceAttr attribute, int value) {
-  const lock_type lock(rt().mutex);
-  rt().now.attributes[attribute] = value;
+  locked([&](state& s) { s.attributes[attribute] = value; });
 }
 void set_device_memory(deepum::bytes total) {
-  const lock_type lock(rt().mutex);
-  rt().now.total = total.count;
-  make_room(0);
+  locked([&](state& s) {
+    s.total = total.count;
+    make_room(0);
+  });
 }
 void set_foreign_memory(deepum::bytes held) {
-  const lock_type lock(rt().mutex);
-  rt().now.foreign = held.count;
-  make_room(0);
+  locked([&](state& s) {
+    s.foreign = held.count;
+    make_room(0);
+  });
 }
 void set_clock_offset(nanoseconds offset) {
-  const lock_type lock(rt().mutex);
-  rt().now.clock_offset = offset;
+  locked([&](state& s) { s.clock_offset = offset; });
 }
 nanoseconds device_clock() {
-  const lock_type lock(rt().mutex);
-  return clock_now();
+  return locked([](state&) { return clock_now(); });
 }
 void set_delays(std::uint64_t seed, std::chrono::microseconds longest) {
-  const lock_type lock(rt().mutex);
-  rt().now.random.seed(seed);
-  rt().now.longest_delay = longest;
+  locked([&](state& s) {
+    s.random.seed(seed);
+    s.longest_delay = longest;
+  });
 }
 void set_fault_sink(fault_sink sink) {
-  const lock_type lock(rt().mutex);
-  rt().now.sink = std::move(sink);
+  locked([&](state& s) { s.sink = std::move(sink); });
 }
 void set_fault_delay(nanoseconds delay) {
-  const lock_type lock(rt().mutex);
-  rt().now.fault_delay = delay;
+  locked([&](state& s) { s.fault_delay = delay; });
 }
 void register_kernel(const void* function, std::function<bound_kernel(void** args)> bind) {
-  const lock_type lock(rt().mutex);
-  rt().kernels[function] = std::move(bind);
+  locked([&](state&) { rt().kernels[function] = std::move(bind); });
 }
-void hold(cudaStream_t stream) {
-  const lock_type lock(rt().mutex);
-  if (const auto f = find_stream(stream)) f->held = true;
+void set_held(cudaStream_t stream, bool held) {
+  locked([&](state&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return;
+    release_order(f.get());  // tests look at the memory while the stream is held
+    f->held = held;
+    rt().changed.notify_all();
+  });
 }
-void resume(cudaStream_t stream) {
-  const lock_type lock(rt().mutex);
-  if (const auto f = find_stream(stream)) f->held = false;
-  rt().changed.notify_all();
-}
+void hold(cudaStream_t stream) { set_held(stream, true); }
+void resume(cudaStream_t stream) { set_held(stream, false); }
 void set_capturing(cudaStream_t stream, bool capturing) {
-  const lock_type lock(rt().mutex);
-  if (const auto f = find_stream(stream)) f->capturing = capturing;
+  locked([&](state&) {
+    if (const auto f = find_stream(stream)) f->capturing = capturing;
+  });
 }
 void fail_call(std::string_view name, unsigned nth, cudaError_t error) {
-  const lock_type lock(rt().mutex);
-  rt().now.injections.push_back({std::string(name), nth, error});
+  locked([&](state& s) { s.injections.push_back({std::string(name), nth, error}); });
 }
 void fail_nth_call_of_any(unsigned nth, cudaError_t error) { fail_call({}, nth, error); }
 void break_device(cudaError_t error) {
-  const lock_type lock(rt().mutex);
-  rt().now.broken = error;
-  rt().changed.notify_all();
+  locked([&](state& s) {
+    s.broken = error;
+    rt().changed.notify_all();
+  });
 }
 statistics stats() {
-  const lock_type lock(rt().mutex);
-  return rt().now.counted;
+  return locked([](state& s) { return s.counted; });
 }
 std::uint64_t calls(std::string_view name) {
-  const lock_type lock(rt().mutex);
-  const auto it = rt().now.calls.find(name);
-  return it == rt().now.calls.end() ? 0 : it->second;
+  return locked([&](state& s) {
+    const auto it = s.calls.find(name);
+    return it == s.calls.end() ? 0 : it->second;
+  });
 }
 std::vector<hint> hints() {
-  const lock_type lock(rt().mutex);
-  return rt().now.hints;
+  return locked([](state& s) { return s.hints; });
 }
 std::vector<launch> launches() {
-  const lock_type lock(rt().mutex);
-  return rt().now.launches;
+  return locked([](state& s) { return s.launches; });
 }
 block block_at(const void* p) {
-  const lock_type lock(rt().mutex);
+  const guard lock;
   block found;
   for_each_block(p, 1, [&](block& b, const std::byte*) { found = b; });
   return found;
@@ -663,27 +770,61 @@ block block_at(const void* p) {
 }  // namespace fake_cuda
 }  // namespace deepum_test
 
-// --- The runtime API. Names of parameters and errors as in cuda_runtime_api.h of CUDA 13. ---
+// --- The runtime API, as cuda_runtime_api.h of CUDA 13 declares it. ---
+
+namespace {
+
+// The functions of the driver that are asked for by name. A context is a number here: memory belongs to the process.
+CUresult device_get(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult context_create(CUcontext* made, unsigned, CUdevice) {
+  return locked([&](state& s) {
+    if (s.no_contexts) return CUDA_ERROR_OUT_OF_MEMORY;
+    ++s.contexts;
+    *made = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(++s.last_context));
+    return CUDA_SUCCESS;
+  });
+}
+CUresult context_pop(CUcontext* popped) {
+  *popped = nullptr;
+  return CUDA_SUCCESS;
+}
+CUresult context_set(CUcontext) { return CUDA_SUCCESS; }
+CUresult context_destroy(CUcontext) {
+  return locked([](state& s) {
+    --s.contexts;
+    return CUDA_SUCCESS;
+  });
+}
+const std::map<std::string, void*>& driver_functions() {
+  static const std::map<std::string, void*> known{{"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
+                                                  {"cuCtxCreate", reinterpret_cast<void*>(&context_create)},
+                                                  {"cuCtxPopCurrent", reinterpret_cast<void*>(&context_pop)},
+                                                  {"cuCtxSetCurrent", reinterpret_cast<void*>(&context_set)},
+                                                  {"cuCtxDestroy", reinterpret_cast<void*>(&context_destroy)}};
+  return known;
+}
+
+}  // namespace
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return call("cudaGetDeviceCount", deviceless, [&](lock_type&) {
-    *count = rt().now.device_count;
-    return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+  return call("cudaGetDeviceCount", deviceless, [&](guard&) {
+    const cudaError_t e = give(count, rt().now.device_count);
+    return rt().now.device_count == 0 ? cudaErrorNoDevice : e;
   });
 }
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", 0, [&](lock_type&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return call("cudaSetDevice", 0, [&](guard&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
 }
 cudaError_t cudaGetDevice(int* device) {
-  return call("cudaGetDevice", 0, [&](lock_type&) {
-    *device = 0;
-    return cudaSuccess;
-  });
+  return call("cudaGetDevice", 0, [&](guard&) { return give(device, 0); });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
-  return call("cudaGetDeviceProperties", 0, [&](lock_type&) {
+  return call("cudaGetDeviceProperties", 0, [&](guard&) {
     if (device != 0) return cudaErrorInvalidDevice;
     auto& attributes = rt().now.attributes;
     *prop = {};
@@ -702,58 +843,62 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
-  return call("cudaDeviceGetAttribute", 0, [&](lock_type&) {
+  return call("cudaDeviceGetAttribute", 0, [&](guard&) {
     if (device != 0) return cudaErrorInvalidDevice;
     if (attr < cudaDevAttrMaxThreadsPerBlock || attr >= cudaDevAttrMax) return cudaErrorInvalidValue;
-    *value = rt().now.attributes[attr];
-    return cudaSuccess;
+    return give(value, rt().now.attributes[attr]);
   });
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  return call("cudaMemGetInfo", 0, [&](lock_type&) {
+  return call("cudaMemGetInfo", 0, [&](guard&) {
     *total = rt().now.total;
     *free = *total - std::min(*total, used());
     return cudaSuccess;
   });
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  return call("cudaDriverGetVersion", deviceless, [&](lock_type&) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-  });
+  return call("cudaDriverGetVersion", deviceless, [&](guard&) { return give(version, CUDART_VERSION); });
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  return call("cudaRuntimeGetVersion", deviceless, [&](lock_type&) {
-    *version = CUDART_VERSION;
+  return call("cudaRuntimeGetVersion", deviceless, [&](guard&) { return give(version, CUDART_VERSION); });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  return call("cudaGetDriverEntryPointByVersion", deviceless, [&](guard&) {
+    const auto& known = driver_functions();
+    const auto it = known.find(symbol);
+    *function = it == known.end() ? nullptr : it->second;
+    *found = it == known.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaMallocManaged(void** p, std::size_t size, unsigned flags) {
-  return call("cudaMallocManaged", unsafe, [&](lock_type&) {
+  return call("cudaMallocManaged", unsafe, [&](guard&) {
     if (size == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) return cudaErrorInvalidValue;
     if (rt().now.attributes[cudaDevAttrManagedMemory] == 0) return cudaErrorNotSupported;
     return allocate(p, size, cudaMemoryTypeManaged);
   });
 }
 cudaError_t cudaMalloc(void** p, std::size_t size) {
-  return call("cudaMalloc", unsafe, [&](lock_type&) { return allocate(p, size, cudaMemoryTypeDevice); });
+  return call("cudaMalloc", unsafe, [&](guard&) { return allocate(p, size, cudaMemoryTypeDevice); });
 }
 cudaError_t cudaMallocHost(void** p, std::size_t size) {
-  return call("cudaMallocHost", unsafe, [&](lock_type&) { return allocate(p, size, cudaMemoryTypeHost); });
+  return call("cudaMallocHost", unsafe, [&](guard&) { return allocate(p, size, cudaMemoryTypeHost); });
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t size, unsigned) {
-  return call("cudaHostAlloc", unsafe, [&](lock_type&) { return allocate(p, size, cudaMemoryTypeHost); });
+  return call("cudaHostAlloc", unsafe, [&](guard&) { return allocate(p, size, cudaMemoryTypeHost); });
 }
 cudaError_t cudaFree(void* p) {
-  return call("cudaFree", releases | unsafe, [&](lock_type& lock) { return release(lock, p, false); });
+  return call("cudaFree", releases | unsafe, [&](guard& lock) { return release(lock, p, false); });
 }
 cudaError_t cudaFreeHost(void* p) {
-  return call("cudaFreeHost", releases | unsafe, [&](lock_type& lock) { return release(lock, p, true); });
+  return call("cudaFreeHost", releases | unsafe, [&](guard& lock) { return release(lock, p, true); });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return call("cudaStreamCreateWithFlags", 0, [&](lock_type&) {
+  return call("cudaStreamCreateWithFlags", 0, [&](guard&) {
     if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
     *stream = new_handle<cudaStream_t>();
     start_stream(*stream);
@@ -761,7 +906,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call("cudaStreamDestroy", releases, [&](lock_type&) {
+  return call("cudaStreamDestroy", releases, [&](guard&) {
     const auto it = rt().now.streams.find(stream);
     if (it == rt().now.streams.end() || stream == nullptr) return cudaErrorInvalidResourceHandle;
     it->second->closing = true;
@@ -772,67 +917,68 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return call("cudaStreamSynchronize", unsafe, [&](lock_type& lock) {
+  return call("cudaStreamSynchronize", unsafe, [&](guard& lock) {
     const auto f = find_stream(stream);
     return f == nullptr ? cudaErrorInvalidResourceHandle : drain(lock, f);
   });
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return call("cudaStreamQuery", unsafe, [&](lock_type&) {
+  return call("cudaStreamQuery", unsafe, [&](guard&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
-    return f->finished == f->issued ? cudaSuccess : cudaErrorNotReady;
+    if (f->finished != f->issued) return cudaErrorNotReady;
+    acquire_order(f.get());
+    return cudaSuccess;
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return call("cudaStreamWaitEvent", 0, [&](lock_type&) {
+  return call("cudaStreamWaitEvent", 0, [&](guard&) {
     const auto f = find_stream(stream);
     const auto e = rt().now.events.find(event);
     if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
     if (e->second.latest == nullptr) return cudaSuccess;
     put(*f, [latest = e->second.latest] {
-      lock_type lock(rt().mutex);
-      (void)wait(lock, [&] { return latest->done; });
+      guard lock;
+      (void)wait(lock, latest);
     });
     return cudaSuccess;
   });
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return call("cudaStreamIsCapturing", 0, [&](lock_type&) {
+  return call("cudaStreamIsCapturing", 0, [&](guard&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
-    *status = f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-    return cudaSuccess;
+    return give(status, f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone);
   });
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return call("cudaThreadExchangeStreamCaptureMode", 0, [&](lock_type&) {
+  return call("cudaThreadExchangeStreamCaptureMode", 0, [&](guard&) {
     std::swap(*mode, capture_mode);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  return call("cudaEventCreateWithFlags", 0, [&](lock_type&) {
+  return call("cudaEventCreateWithFlags", 0, [&](guard&) {
     *event = new_handle<cudaEvent_t>();
     rt().now.events[*event].timing = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;
   });
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return call("cudaEventDestroy", releases, [&](lock_type&) {
-    return rt().now.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle;
-  });
+  return call("cudaEventDestroy", releases,
+              [&](guard&) { return rt().now.events.erase(event) == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return call("cudaEventRecord", 0, [&](lock_type&) {
+  return call("cudaEventRecord", 0, [&](guard&) {
     const auto f = find_stream(stream);
     const auto e = rt().now.events.find(event);
     if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
     auto latest = std::make_shared<recording>();
     if (!f->capturing) e->second.latest = latest;
     put(*f, [latest] {
-      const lock_type lock(rt().mutex);
+      const guard lock;
+      release_order(latest.get());
       latest->done = true;
       latest->at = clock_now();
     });
@@ -840,21 +986,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return call("cudaEventQuery", unsafe, [&](lock_type&) {
+  return call("cudaEventQuery", unsafe, [&](guard&) {
     const auto e = rt().now.events.find(event);
     if (e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
-    return e->second.latest == nullptr || e->second.latest->done ? cudaSuccess : cudaErrorNotReady;
+    return done(e->second.latest) ? cudaSuccess : cudaErrorNotReady;
   });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return call("cudaEventSynchronize", unsafe, [&](lock_type& lock) {
+  return call("cudaEventSynchronize", unsafe, [&](guard& lock) {
     const auto e = rt().now.events.find(event);
     if (e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
-    return wait(lock, [latest = e->second.latest] { return latest == nullptr || latest->done; });
+    return wait(lock, std::shared_ptr<recording>(e->second.latest));  // which may be recorded anew meanwhile
   });
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
-  return call("cudaEventElapsedTime", 0, [&](lock_type&) {
+  return call("cudaEventElapsedTime", 0, [&](guard&) {
     const auto a = rt().now.events.find(start);
     const auto b = rt().now.events.find(end);
     for (const auto& e : {a, b}) {
@@ -862,7 +1008,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
         return cudaErrorInvalidResourceHandle;
       }
     }
-    if (!a->second.latest->done || !b->second.latest->done) return cudaErrorNotReady;
+    if (!done(a->second.latest) || !done(b->second.latest)) return cudaErrorNotReady;
     *ms = std::chrono::duration<float, std::milli>(b->second.latest->at - a->second.latest->at).count();
     return cudaSuccess;
   });
@@ -870,7 +1016,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
 
 cudaError_t cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** args, std::size_t shared,
                              cudaStream_t stream) {
-  return call("cudaLaunchKernel", 0, [&](lock_type&) {
+  return call("cudaLaunchKernel", 0, [&](guard&) {
     const auto kernel = rt().kernels.find(func);
     if (kernel == rt().kernels.end()) return cudaErrorInvalidDeviceFunction;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0 ||
@@ -885,7 +1031,7 @@ cudaError_t cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** arg
   });
 }
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
-  return call("cudaMemcpyAsync", 0, [&](lock_type& lock) {
+  return call("cudaMemcpyAsync", 0, [&](guard& lock) {
     if (kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     // A range that begins in an allocation has to end there.
     for (const void* p : {static_cast<const void*>(dst), src}) {
@@ -904,7 +1050,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
   });
 }
 cudaError_t cudaMemsetAsync(void* p, int value, std::size_t count, cudaStream_t stream) {
-  return call("cudaMemsetAsync", 0, [&](lock_type&) {
+  return call("cudaMemsetAsync", 0, [&](guard&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (count == 0) return cudaSuccess;
@@ -919,7 +1065,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t count, cudaStream_t 
 
 cudaError_t cudaMemPrefetchAsync(const void* p, std::size_t count, cudaMemLocation location, unsigned flags,
                                  cudaStream_t stream) {
-  return call("cudaMemPrefetchAsync", 0, [&](lock_type&) {
+  return call("cudaMemPrefetchAsync", 0, [&](guard&) {
     const auto to = number_of(location);
     if (rt().now.attributes[cudaDevAttrConcurrentManagedAccess] == 0 || !to) return cudaErrorInvalidDevice;
     if (flags != 0 || find_managed(p, count) == nullptr) return cudaErrorInvalidValue;
@@ -932,25 +1078,25 @@ cudaError_t cudaMemPrefetchAsync(const void* p, std::size_t count, cudaMemLocati
 cudaError_t cudaMemPrefetchBatchAsync(void** dptrs, std::size_t* sizes, std::size_t count, cudaMemLocation* locations,
                                       std::size_t* indices, std::size_t n, unsigned long long flags,
                                       cudaStream_t stream) {
-  return call("cudaMemPrefetchBatchAsync", 0, [&](lock_type&) {
+  return call("cudaMemPrefetchBatchAsync", 0, [&](guard&) {
     return put_batch(stream, hint::kind::prefetch, dptrs, sizes, count, locations, indices, n, flags);
   });
 }
 cudaError_t cudaMemDiscardBatchAsync(void** dptrs, std::size_t* sizes, std::size_t count, unsigned long long flags,
                                      cudaStream_t stream) {
-  return call("cudaMemDiscardBatchAsync", 0, [&](lock_type&) {
+  return call("cudaMemDiscardBatchAsync", 0, [&](guard&) {
     return put_batch(stream, hint::kind::discard, dptrs, sizes, count, nullptr, nullptr, 0, flags);
   });
 }
 cudaError_t cudaMemDiscardAndPrefetchBatchAsync(void** dptrs, std::size_t* sizes, std::size_t count,
                                                 cudaMemLocation* locations, std::size_t* indices, std::size_t n,
                                                 unsigned long long flags, cudaStream_t stream) {
-  return call("cudaMemDiscardAndPrefetchBatchAsync", 0, [&](lock_type&) {
+  return call("cudaMemDiscardAndPrefetchBatchAsync", 0, [&](guard&) {
     return put_batch(stream, hint::kind::discard_and_prefetch, dptrs, sizes, count, locations, indices, n, flags);
   });
 }
 cudaError_t cudaMemAdvise(const void* p, std::size_t count, cudaMemoryAdvise advice, cudaMemLocation location) {
-  return call("cudaMemAdvise", 0, [&](lock_type&) {
+  return call("cudaMemAdvise", 0, [&](guard&) {
     // These three are about the range alone.
     const bool anywhere = advice == cudaMemAdviseSetReadMostly || advice == cudaMemAdviseUnsetReadMostly ||
                           advice == cudaMemAdviseUnsetPreferredLocation;
@@ -969,7 +1115,7 @@ cudaError_t cudaMemAdvise(const void* p, std::size_t count, cudaMemoryAdvise adv
 }
 cudaError_t cudaMemRangeGetAttribute(void* data, std::size_t size, cudaMemRangeAttribute attribute, const void* p,
                                      std::size_t count) {
-  return call("cudaMemRangeGetAttribute", 0, [&](lock_type&) {
+  return call("cudaMemRangeGetAttribute", 0, [&](guard&) {
     const bool list = attribute == cudaMemRangeAttributeAccessedBy;
     if (find_managed(p, count) == nullptr || (list ? size == 0 || size % 4 != 0 : size != 4)) {
       return cudaErrorInvalidValue;
@@ -1009,7 +1155,7 @@ cudaError_t cudaMemRangeGetAttribute(void* data, std::size_t size, cudaMemRangeA
   });
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
-  return call("cudaPointerGetAttributes", 0, [&](lock_type&) {
+  return call("cudaPointerGetAttributes", 0, [&](guard&) {
     const allocation* a = find(p);
     *attributes = {};
     attributes->type = a == nullptr ? cudaMemoryTypeUnregistered : a->type;
@@ -1020,16 +1166,16 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   });
 }
 cudaError_t cudaDeviceSynchronize() {
-  return call("cudaDeviceSynchronize", unsafe, [&](lock_type& lock) { return drain_all(lock); });
+  return call("cudaDeviceSynchronize", unsafe, [&](guard& lock) { return drain_all(lock); });
 }
 
 cudaError_t cudaPeekAtLastError() {
-  const lock_type lock(rt().mutex);
+  const guard lock;
   ++rt().now.calls["cudaPeekAtLastError"];
   return rt().now.broken != cudaSuccess ? rt().now.broken : last_error;
 }
 cudaError_t cudaGetLastError() {
-  const lock_type lock(rt().mutex);
+  const guard lock;
   ++rt().now.calls["cudaGetLastError"];
   const cudaError_t e = std::exchange(last_error, cudaSuccess);
   return rt().now.broken != cudaSuccess ? rt().now.broken : e;

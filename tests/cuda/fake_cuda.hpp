@@ -32,11 +32,9 @@
 ///   then moves, unless the host is its preferred location: then it is mapped and read remotely (without a fault where
 ///   accessed-by was set). Accesses do not make a block recently used; faults and prefetches do.
 /// * Device memory is bounded. Where a block or a cudaMalloc finds it full, the least recently migrated block is
-/// evicted
-///   by the driver. Where nothing is left to evict, blocks stay on the host and cudaMalloc fails.
+///   evicted by the driver. Where nothing is left to evict, blocks stay on the host and cudaMalloc fails.
 /// * Prefetch to the host leaves the device's copy of a read-mostly block. When read-mostly is unset, of two copies
-/// that
-///   on the host stays if the host is the preferred location, else that on the device.
+///   that on the device stays if it is the preferred location, else that on the host (measured, driver 580).
 /// * Discarded contents are never copied, until the block is written or prefetched.
 ///
 /// The device's clock is the steady clock plus an offset.
@@ -49,8 +47,9 @@
 /// While a stream is captured, what is put into it is counted and not executed. A call that a capture in global mode
 /// forbids (malloc, free, query, synchronize) fails, unless its thread has exchanged its mode for relaxed.
 ///
-/// All functions may be called from any thread. The fake's one mutex orders what its callers do, so ThreadSanitizer
-/// does not see a race between two accesses if calls of the API happen to lie between them.
+/// All functions may be called from any thread. ThreadSanitizer is shown the order that CUDA promises and no other: a
+/// call before the work it puts into a stream, and work before a wait or a query that finds it done. So it sees races
+/// of callers with each other and with kernels, and of kernels and discards in streams that do not wait for each other.
 namespace deepum_test {
 
 /// What a GPU does when a kernel touches [p, p + size): faults are served block by block. For bodies of kernels only.
@@ -71,6 +70,7 @@ inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
 // --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---
 
 void set_device_count(int n);                             ///< 0 or 1
+void set_refuse_contexts(bool refuse);                    ///< cuCtxCreate fails
 void set_attribute(cudaDeviceAttr attribute, int value);  ///< e.g. cudaDevAttrConcurrentManagedAccess, 0
 void set_device_memory(deepum::bytes total);
 void set_foreign_memory(deepum::bytes held);        ///< device memory that others hold; managed blocks make room for it

@@ -16,7 +16,7 @@ using namespace deepum_test;
 using namespace deepum::literals;
 using deepum::access;  // not the one of POSIX
 
-constexpr std::size_t MiB2 = deepum::block_size.count;
+constexpr std::size_t block_bytes = deepum::block_size.count;
 constexpr cudaMemLocation gpu{cudaMemLocationTypeDevice, 0};
 constexpr cudaMemLocation host{cudaMemLocationTypeHost, 0};
 
@@ -36,8 +36,9 @@ cudaEvent_t new_event(unsigned flags = cudaEventDefault) {
 
 void add(int* p, int n, int what) {
   device_touch(p, static_cast<std::size_t>(n) * sizeof(int), access::update);
-  for (int i = 0; i < n; ++i)
+  for (int i = 0; i < n; ++i) {
     p[i] += what;
+  }
 }
 void copy(int* to, const int* from) {
   device_touch(from, sizeof(int), access::read);
@@ -63,7 +64,7 @@ struct bench {
     fake_cuda::register_kernel(touch);
     fake_cuda::register_kernel(nothing);
     fake_cuda::set_device_memory(8_MiB);
-    ok(cudaMallocManaged(reinterpret_cast<void**>(&base), 8 * MiB2, cudaMemAttachGlobal));
+    ok(cudaMallocManaged(reinterpret_cast<void**>(&base), 8 * block_bytes, cudaMemAttachGlobal));
     stream = new_stream();
   }
   ~bench() {
@@ -74,14 +75,14 @@ struct bench {
   bench(const bench&) = delete;
   bench& operator=(const bench&) = delete;
 
-  [[nodiscard]] std::byte* at(std::size_t block) const { return base + block * MiB2; }
+  [[nodiscard]] std::byte* at(std::size_t block) const { return base + block * block_bytes; }
   [[nodiscard]] int* ints(std::size_t block) const { return reinterpret_cast<int*>(at(block)); }
   void touch_blocks(std::size_t first, std::size_t count, access mode = access::read) const {
-    ok(launch(stream, touch, at(first), count * MiB2, mode));
+    ok(launch(stream, touch, at(first), count * block_bytes, mode));
     sync();
   }
   void prefetch(std::size_t first, std::size_t count, cudaMemLocation to) const {
-    ok(cudaMemPrefetchAsync(at(first), count * MiB2, to, 0, stream));
+    ok(cudaMemPrefetchAsync(at(first), count * block_bytes, to, 0, stream));
     sync();
   }
   void sync() const { ok(cudaStreamSynchronize(stream)); }
@@ -104,19 +105,21 @@ TEST_CASE("a stream does its work in order, with arguments as they were at the l
   fake_cuda::set_delays(7, std::chrono::microseconds(50));
   fake_cuda::hold(b.stream);
   int* p = b.ints(0);
-  ok(cudaMemsetAsync(p, 0, MiB2, b.stream));
+  ok(cudaMemsetAsync(p, 0, block_bytes, b.stream));
   for (int i = 0; i < 20; ++i) {
     ok(launch(b.stream, add, p, 1, 1));
     ok(launch(b.stream, copy, p + 1 + i, p));
   }
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // in which it would begin, were it not held
   CHECK(cudaStreamQuery(b.stream) == cudaErrorNotReady);
   CHECK(cudaGetLastError() == cudaErrorNotReady);
   CHECK(p[0] == 0);
   fake_cuda::resume(b.stream);
   b.sync();
   ok(cudaStreamQuery(b.stream));
-  for (int i = 0; i < 20; ++i)
+  for (int i = 0; i < 20; ++i) {
     CHECK(p[1 + i] == i + 1);
+  }
   CHECK(fake_cuda::launches().size() == 40);
   CHECK(fake_cuda::calls("cudaLaunchKernel") == 40);
 }
@@ -157,10 +160,23 @@ TEST_CASE("a destroyed stream ends its work") {
   const bench b;
   const cudaStream_t s = new_stream();
   fake_cuda::set_delays(1, std::chrono::microseconds(500));
-  for (int i = 0; i < 10; ++i)
+  for (int i = 0; i < 10; ++i) {
     ok(launch(s, add, b.ints(0), 1, 1));
+  }
   ok(cudaStreamDestroy(s));
   ok(cudaDeviceSynchronize());
+  CHECK(*b.ints(0) == 10);
+}
+
+TEST_CASE("memory is freed when the device has done what it was given") {
+  const bench b;
+  void* p = nullptr;
+  ok(cudaMalloc(&p, 100));
+  fake_cuda::set_delays(1, std::chrono::microseconds(500));
+  for (int i = 0; i < 10; ++i) {
+    ok(launch(b.stream, add, b.ints(0), 1, 1));
+  }
+  ok(cudaFree(p));
   CHECK(*b.ints(0) == 10);
 }
 
@@ -188,8 +204,9 @@ TEST_CASE("events take the device's time when the stream gets to them") {
   CHECK(ms >= 3600e3F);
   CHECK(after >= before);
   CHECK(cudaEventElapsedTime(&ms, first, untimed) == cudaErrorInvalidResourceHandle);
-  for (const cudaEvent_t e : {first, second, untimed})
+  for (const cudaEvent_t e : {first, second, untimed}) {
     ok(cudaEventDestroy(e));
+  }
 }
 
 TEST_CASE("each block that a kernel touches off the device faults once, and is there afterwards") {
@@ -204,7 +221,7 @@ TEST_CASE("each block that a kernel touches off the device faults once, and is t
   fake_cuda::set_fault_delay(std::chrono::microseconds(20));
   fake_cuda::set_clock_offset(std::chrono::hours(1));
   const auto before = fake_cuda::device_clock();
-  ok(launch(b.stream, touch, b.at(1) + 100, MiB2 + 1, access::update));
+  ok(launch(b.stream, touch, b.at(1) + 100, block_bytes + 1, access::update));
   b.sync();
   REQUIRE(told.size() == 2);
   CHECK(told[0].address == b.at(1) + 100);
@@ -214,14 +231,14 @@ TEST_CASE("each block that a kernel touches off the device faults once, and is t
   CHECK(told[1].at - told[0].at >= std::chrono::microseconds(20));
   CHECK(b.places() == "-dd-----");
   b.touch_blocks(1, 2);
-  ok(cudaMemsetAsync(b.at(1), 1, MiB2, b.stream));
+  ok(cudaMemsetAsync(b.at(1), 1, block_bytes, b.stream));
   b.sync();
   CHECK(told.size() == 2);
-  ok(cudaMemsetAsync(b.at(4), 1, MiB2, b.stream));
-  ok(cudaMemcpyAsync(b.at(0), b.at(4), MiB2, cudaMemcpyDefault, b.stream));
+  ok(cudaMemsetAsync(b.at(4), 1, block_bytes, b.stream));
+  ok(cudaMemcpyAsync(b.at(0), b.at(4), block_bytes, cudaMemcpyDefault, b.stream));
   b.sync();
   CHECK(told.size() == 4);
-  CHECK(b.at(0)[MiB2 - 1] == std::byte{1});
+  CHECK(b.at(0)[block_bytes - 1] == std::byte{1});
   CHECK(fake_cuda::stats().faults == 4);
   CHECK(fake_cuda::stats().to_device == 0);  // nothing was on the host
 
@@ -246,12 +263,12 @@ TEST_CASE("a full device evicts the least recently migrated block, whatever was 
   std::size_t total = 0;
   ok(cudaMemGetInfo(&free, &total));
   CHECK(free == 0);
-  CHECK(total == 4 * MiB2);
+  CHECK(total == 4 * block_bytes);
   fake_cuda::set_foreign_memory(4_MiB);
   CHECK(b.places() == "hhhhdd--");
   ok(cudaFree(nullptr));
   void* plain = nullptr;
-  ok(cudaMalloc(&plain, 2 * MiB2));
+  ok(cudaMalloc(&plain, 2 * block_bytes));
   CHECK(b.places() == "hhhhhh--");
   CHECK(cudaMalloc(&plain, 1) == cudaErrorMemoryAllocation);
   b.prefetch(0, 1, gpu);  // no room is left, and the call succeeds as the real one does
@@ -266,9 +283,9 @@ TEST_CASE("a full device evicts the least recently migrated block, whatever was 
 
 TEST_CASE("a prefetch moves blocks when its stream gets there, and a read-mostly block keeps both copies") {
   const bench b;
-  host_touch(b.at(0), 8 * MiB2, access::update);
+  host_touch(b.at(0), 8 * block_bytes, access::update);
   fake_cuda::hold(b.stream);
-  ok(cudaMemPrefetchAsync(b.at(0), 3 * MiB2, gpu, 0, b.stream));
+  ok(cudaMemPrefetchAsync(b.at(0), 3 * block_bytes, gpu, 0, b.stream));
   CHECK(b.places() == "hhhhhhhh");
   fake_cuda::resume(b.stream);
   b.sync();
@@ -276,19 +293,19 @@ TEST_CASE("a prefetch moves blocks when its stream gets there, and a read-mostly
   CHECK(fake_cuda::stats().to_device == 3);
   CHECK(fake_cuda::stats().faults == 0);
 
-  ok(cudaMemAdvise(b.at(1), 2 * MiB2, cudaMemAdviseSetReadMostly, gpu));
+  ok(cudaMemAdvise(b.at(1), 2 * block_bytes, cudaMemAdviseSetReadMostly, gpu));
   b.prefetch(0, 3, host);
   CHECK(b.places() == "hbbhhhhh");
   b.touch_blocks(1, 2);
   CHECK(fake_cuda::stats().faults == 0);
   // Unset, one copy is left, without another move: the preferred location's, or else the device's.
-  ok(cudaMemAdvise(b.at(1), MiB2, cudaMemAdviseSetPreferredLocation, host));
-  ok(cudaMemAdvise(b.at(1), 2 * MiB2, cudaMemAdviseUnsetReadMostly, gpu));
+  ok(cudaMemAdvise(b.at(1), block_bytes, cudaMemAdviseSetPreferredLocation, host));
+  ok(cudaMemAdvise(b.at(1), 2 * block_bytes, cudaMemAdviseUnsetReadMostly, gpu));
   CHECK(b.places() == "hhdhhhhh");
   CHECK(fake_cuda::stats().to_host == 3);
 
   // A write leaves one copy too.
-  ok(cudaMemAdvise(b.at(3), MiB2, cudaMemAdviseSetReadMostly, gpu));
+  ok(cudaMemAdvise(b.at(3), block_bytes, cudaMemAdviseSetReadMostly, gpu));
   b.prefetch(3, 1, gpu);
   CHECK(b.places() == "hhdbhhhh");
   b.touch_blocks(3, 1, access::update);
@@ -298,9 +315,9 @@ TEST_CASE("a prefetch moves blocks when its stream gets there, and a read-mostly
 
 TEST_CASE("with the host as preferred location a block is read where it is") {
   const bench b;
-  host_touch(b.at(0), 2 * MiB2, access::update);
-  ok(cudaMemAdvise(b.at(0), 2 * MiB2, cudaMemAdviseSetPreferredLocation, host));
-  ok(cudaMemAdvise(b.at(1), MiB2, cudaMemAdviseSetAccessedBy, gpu));
+  host_touch(b.at(0), 2 * block_bytes, access::update);
+  ok(cudaMemAdvise(b.at(0), 2 * block_bytes, cudaMemAdviseSetPreferredLocation, host));
+  ok(cudaMemAdvise(b.at(1), block_bytes, cudaMemAdviseSetAccessedBy, gpu));
   b.touch_blocks(0, 2);
   b.touch_blocks(0, 2);
   CHECK(b.places() == "hh------");
@@ -309,39 +326,40 @@ TEST_CASE("with the host as preferred location a block is read where it is") {
   CHECK(b.places() == "dd------");
 
   int value = 0;
-  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributePreferredLocation, b.at(0), 2 * MiB2));
+  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributePreferredLocation, b.at(0), 2 * block_bytes));
   CHECK(value == cudaCpuDeviceId);
-  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributePreferredLocationType, b.at(1), 2 * MiB2));
+  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributePreferredLocationType, b.at(1), 2 * block_bytes));
   CHECK(value == cudaMemLocationTypeInvalid);  // block 2 has none
-  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributeLastPrefetchLocation, b.at(0), 2 * MiB2));
+  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributeLastPrefetchLocation, b.at(0), 2 * block_bytes));
   CHECK(value == 0);
   std::array<int, 2> devices{7, 7};
-  ok(cudaMemRangeGetAttribute(devices.data(), 8, cudaMemRangeAttributeAccessedBy, b.at(1), MiB2));
+  ok(cudaMemRangeGetAttribute(devices.data(), 8, cudaMemRangeAttributeAccessedBy, b.at(1), block_bytes));
   CHECK(devices == std::array{0, cudaInvalidDeviceId});
-  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributeReadMostly, b.at(0), MiB2));
+  ok(cudaMemRangeGetAttribute(&value, 4, cudaMemRangeAttributeReadMostly, b.at(0), block_bytes));
   CHECK(value == 0);
 }
 
 TEST_CASE("a discard destroys the contents when its stream gets there, and they never move") {
   const bench b;
-  std::memset(b.base, 1, 8 * MiB2);
-  host_touch(b.base, 8 * MiB2, access::update);
+  std::memset(b.base, 1, 8 * block_bytes);
+  host_touch(b.base, 8 * block_bytes, access::update);
   b.prefetch(0, 4, gpu);
   const auto copied = fake_cuda::stats().to_host;
   std::array<void*, 2> firsts{b.at(0), b.at(2)};
-  std::array<std::size_t, 2> sizes{2 * MiB2, 100};
+  std::array<std::size_t, 2> sizes{2 * block_bytes, 100};
   fake_cuda::hold(b.stream);
   ok(cudaMemDiscardBatchAsync(firsts.data(), sizes.data(), 2, 0, b.stream));
   CHECK(b.at(0)[0] == std::byte{1});
   fake_cuda::resume(b.stream);
   b.sync();
-  for (const std::byte* p : {b.at(0), b.at(2) - 1, b.at(2) + 99})
+  for (const std::byte* p : {b.at(0), b.at(2) - 1, b.at(2) + 99}) {
     CHECK(*p == std::byte{fake_cuda::poison});
+  }
   CHECK(b.at(2)[100] == std::byte{1});
   CHECK(fake_cuda::block_at(b.at(1)).discarded);
   CHECK(!fake_cuda::block_at(b.at(2)).discarded);  // of which only a part is dead
 
-  ok(cudaMemsetAsync(b.at(1), 2, MiB2, b.stream));
+  ok(cudaMemsetAsync(b.at(1), 2, block_bytes, b.stream));
   b.touch_blocks(4, 2);
   CHECK(!fake_cuda::block_at(b.at(1)).discarded);
   CHECK(b.at(1)[5] == std::byte{2});
@@ -352,7 +370,7 @@ TEST_CASE("a discard destroys the contents when its stream gets there, and they 
   std::array<cudaMemLocation, 2> places{gpu, host};
   std::array<std::size_t, 2> from{0, 1};
   firsts = {b.at(6), b.at(3)};
-  sizes = {MiB2, MiB2};
+  sizes = {block_bytes, block_bytes};
   ok(cudaMemDiscardAndPrefetchBatchAsync(firsts.data(), sizes.data(), 2, places.data(), from.data(), 2, 0, b.stream));
   b.sync();
   CHECK(b.at(6)[0] == std::byte{fake_cuda::poison});
@@ -380,21 +398,23 @@ TEST_CASE("wrong arguments are refused as the runtime refuses them") {
   CHECK(launch(b.stream, unknown_kernel) == cudaErrorInvalidDeviceFunction);
   CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(&nothing), dim3(0), dim3(1), nullptr, 0, b.stream) ==
         cudaErrorInvalidConfiguration);
-  CHECK(cudaMemPrefetchAsync(b.at(7), MiB2 + 1, gpu, 0, b.stream) == cudaErrorInvalidValue);
+  CHECK(cudaMemPrefetchAsync(b.at(7), block_bytes + 1, gpu, 0, b.stream) == cudaErrorInvalidValue);
   CHECK(cudaMemPrefetchAsync(&n, 4, gpu, 0, b.stream) == cudaErrorInvalidValue);
   CHECK(cudaMemPrefetchAsync(b.at(0), 0, gpu, 0, b.stream) == cudaErrorInvalidValue);
   CHECK(cudaMemPrefetchAsync(b.at(0), 1, {cudaMemLocationTypeDevice, 1}, 0, b.stream) == cudaErrorInvalidDevice);
   CHECK(cudaMemsetAsync(&n, 0, 4, b.stream) == cudaErrorInvalidValue);
   CHECK(cudaFree(b.at(1)) == cudaErrorInvalidValue);
   std::array<void*, 2> firsts{b.at(0), b.at(1)};
-  std::array<std::size_t, 2> sizes{MiB2, MiB2};
+  std::array<std::size_t, 2> sizes{block_bytes, block_bytes};
   std::array<cudaMemLocation, 2> places{gpu, host};
   std::array<std::size_t, 2> from{0, 2};
   CHECK(cudaMemPrefetchBatchAsync(firsts.data(), sizes.data(), 2, places.data(), from.data(), 2, 0, b.stream) ==
         cudaErrorInvalidValue);
   CHECK(cudaMemDiscardBatchAsync(firsts.data(), sizes.data(), 2, 0, nullptr) == cudaErrorInvalidValue);
-  void* p = nullptr;
+  void* p = &n;
   CHECK(cudaMallocManaged(&p, 0, cudaMemAttachGlobal) == cudaErrorInvalidValue);
+  ok(cudaMalloc(&p, 0));
+  CHECK(p == nullptr);
   CHECK(fake_cuda::hints().empty());
 
   fake_cuda::set_attribute(cudaDevAttrConcurrentManagedAccess, 0);
@@ -441,7 +461,7 @@ TEST_CASE("the call that was named fails, once, and leaves its error to its thre
   const bench b;
   fake_cuda::fail_call("cudaMemPrefetchAsync", 2, cudaErrorMemoryAllocation);
   b.prefetch(0, 1, gpu);
-  CHECK(cudaMemPrefetchAsync(b.at(1), MiB2, gpu, 0, b.stream) == cudaErrorMemoryAllocation);
+  CHECK(cudaMemPrefetchAsync(b.at(1), block_bytes, gpu, 0, b.stream) == cudaErrorMemoryAllocation);
   std::thread([] { CHECK(cudaGetLastError() == cudaSuccess); }).join();
   CHECK(cudaPeekAtLastError() == cudaErrorMemoryAllocation);
   CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
@@ -452,7 +472,7 @@ TEST_CASE("the call that was named fails, once, and leaves its error to its thre
   // What frees does so nevertheless; what creates does not.
   fake_cuda::fail_nth_call_of_any(2, cudaErrorMemoryAllocation);
   void* p = nullptr;
-  ok(cudaMallocManaged(&p, 3 * MiB2 + 1, cudaMemAttachGlobal));
+  ok(cudaMallocManaged(&p, 3 * block_bytes + 1, cudaMemAttachGlobal));
   CHECK(fake_cuda::stats().managed == 22_MiB + 1_B);
   CHECK(cudaFree(p) == cudaErrorMemoryAllocation);
   CHECK(fake_cuda::stats().managed == 16_MiB);
@@ -512,7 +532,7 @@ TEST_CASE("reset tells what was left behind, and starts anew") {
   CHECK(fake_cuda::reset().empty());
   void* p = nullptr;
   ok(cudaMallocManaged(&p, 100, cudaMemAttachGlobal));
-  CHECK(reinterpret_cast<std::uintptr_t>(p) % MiB2 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(p) % block_bytes == 0);
   fake_cuda::hold(new_stream());
   (void)new_event();
   ok(cudaMemsetAsync(p, 0, 100, nullptr));  // the legacy stream is nobody's
@@ -521,8 +541,9 @@ TEST_CASE("reset tells what was left behind, and starts anew") {
   CHECK(fake_cuda::reset().empty());
   CHECK(fake_cuda::stats().calls == 0);
   int n = 0;
-  for (int i = 0; i < 10; ++i)
+  for (int i = 0; i < 10; ++i) {
     ok(cudaGetDeviceCount(&n));
+  }
   CHECK(n == 1);
   CHECK(fake_cuda::reset().empty());
 }
@@ -536,7 +557,7 @@ TEST_CASE("many threads may use many streams at once") {
       const cudaStream_t s = new_stream();
       const cudaEvent_t e = new_event();
       for (int i = 0; i < 25; ++i) {
-        ok(cudaMemPrefetchAsync(b.at(2 * t), 2 * MiB2, i % 2 == 0 ? gpu : host, 0, s));
+        ok(cudaMemPrefetchAsync(b.at(2 * t), 2 * block_bytes, i % 2 == 0 ? gpu : host, 0, s));
         ok(launch(s, add, b.ints(2 * t), 600'000, 1));
         ok(cudaEventRecord(e, s));
         (void)cudaEventQuery(e);
@@ -547,8 +568,9 @@ TEST_CASE("many threads may use many streams at once") {
       ok(cudaStreamDestroy(s));
     });
   }
-  for (auto& t : threads)
+  for (auto& t : threads) {
     t.join();
+  }
   CHECK(fake_cuda::stats().driver_evictions > 0);
   CHECK(fake_cuda::stats().device_blocks <= 4);
 }
