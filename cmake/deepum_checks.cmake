@@ -2,7 +2,9 @@
 # format, clang-tidy, every header alone, the umbrella in two translation units, nvcc.
 
 set(checks_dir "${PROJECT_BINARY_DIR}/checks")
-set(cuda_headers_regex "^(cuda|interop)/")
+set(cuda_headers_regex "^(cuda|interop)/|^cuda\\.hpp$")
+# As programs with the reader of the driver's faults compile them.
+set(kernel_helper_flags -DDEEPUM_KERNEL_HELPER=1 "-I${PROJECT_SOURCE_DIR}/kernel-helper")
 
 deepum_register_test(format LABELS check COMMAND "${PROJECT_SOURCE_DIR}/run" format --check)
 
@@ -10,6 +12,7 @@ deepum_register_test(format LABELS check COMMAND "${PROJECT_SOURCE_DIR}/run" for
 separate_arguments(check_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
 list(APPEND check_flags -std=c++20 -pthread ${deepum_warnings} -Werror "-I${PROJECT_SOURCE_DIR}/include")
 if(DEEPUM_HAVE_CUDA)
+  list(APPEND check_flags ${kernel_helper_flags})
   foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
     list(APPEND check_flags -isystem "${dir}")
   endforeach()
@@ -45,6 +48,7 @@ if(deepum_clang_tidy)
   set(tidy "${deepum_clang_tidy}" --quiet "--config-file=${PROJECT_SOURCE_DIR}/.clang-tidy")
   set(tidy_flags -std=c++20 -pthread "-I${PROJECT_SOURCE_DIR}/include")
   if(DEEPUM_HAVE_CUDA)
+    list(APPEND tidy_flags ${kernel_helper_flags})
     foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
       list(APPEND tidy_flags -isystem "${dir}")
     endforeach()
@@ -84,7 +88,7 @@ if(DEEPUM_HAVE_CUDA)
   foreach(arch IN ITEMS sm_75 sm_90)
     deepum_register_test(
       nvcc.${arch} LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -arch=${arch} --expt-relaxed-constexpr
-      -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" -c "${PROJECT_SOURCE_DIR}/tests/nvcc/umbrella.cu" -o
+      -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" ${kernel_helper_flags} -c "${PROJECT_SOURCE_DIR}/tests/nvcc/umbrella.cu" -o
       "${checks_dir}/umbrella_${arch}.o")
   endforeach()
 endif()

@@ -43,7 +43,7 @@ enum deepum_uvm_cause {
 
 /// One event. Processors are numbered as the driver does: 0 is the host, GPUs count from 1 in the order in which the
 /// driver registered them. A MIG instance bears the number of its GPU.
-typedef struct {
+typedef struct deepum_uvm_record {
   uint64_t order;     ///< counts from 1 in the order of the driver's queue; a gap: the ring dropped what lay between
   uint64_t address;   ///< virtual; faults: of the page of the first access; others: start of the range
   uint64_t bytes;     ///< migration, eviction: length of the range; else 0
@@ -81,7 +81,7 @@ typedef struct deepum_uvm_system {
 } deepum_uvm_system;
 
 /// All zeroes is a reader of all GPU faults.
-typedef struct {
+typedef struct deepum_uvm_options {
   uint32_t queue_records;  ///< slots of the driver's queue, a power of two from 2 to 2^22; 0: 65536 (4 MiB)
   uint32_t ring_records;   ///< records kept until they are taken, 1 to 2^24; 0: 65536 (4 MiB)
   unsigned kinds;          ///< bits of deepum_uvm_kind; 0: GPU faults alone
@@ -94,7 +94,7 @@ typedef struct {
 } deepum_uvm_options;
 
 /// What happened since the reader was opened.
-typedef struct {
+typedef struct deepum_uvm_counts {
   uint64_t read;               ///< records read from the driver's queue
   uint64_t handed_over;        ///< records given by deepum_uvm_events_take
   uint64_t waiting;            ///< records in the ring now

@@ -39,7 +39,7 @@ inline namespace v0 {
 
 /// How an arena is set up.
 struct arena_options {
-  bytes capacity{};       ///< address range; 0: four times the device's memory, as far as there is memory
+  bytes capacity{};       ///< address range; 0: four times the device's memory, as far as there is memory for it
   bytes device_budget{};  ///< device memory to hold at most; 0: what is free, less the headroom
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
   std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
@@ -91,6 +91,11 @@ class arena {
                                .observer = std::move(options.observer)}),
         table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity()),
         probe_(memory_) {
+    if constexpr (requires { memory_.description(); }) {
+      if (options.log) {
+        options.log(memory_.description());
+      }
+    }
     if (!options.tables.empty()) {
       load_tables(options.tables, options.log);
     }
@@ -392,6 +397,9 @@ class arena {
       const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
       const bytes host{pages * static_cast<std::uint64_t>(std::max(::sysconf(_SC_PAGESIZE), 0L))};
       capacity = std::min(4 * device, device + host);
+      if constexpr (requires { Memory::most_capacity(); }) {
+        capacity = std::min(capacity, Memory::most_capacity().value_or(capacity));
+      }
     }
     constexpr bytes most = block_size * std::numeric_limits<std::uint32_t>::max();
     if (capacity > most) {

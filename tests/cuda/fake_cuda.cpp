@@ -2,9 +2,9 @@
 
 #include <deepum/core/block.hpp>
 
-#include <cuda.h>
-
 #include <sys/mman.h>
+
+#include <cuda.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 #ifdef __SANITIZE_THREAD__
@@ -49,6 +50,7 @@ struct recording {
 struct event {
   bool timing = true;
   std::shared_ptr<recording> latest;  ///< none before the first
+  CUcontext context = nullptr;
 };
 
 struct fifo {
@@ -58,6 +60,7 @@ struct fifo {
   bool held = false;
   bool capturing = false;
   bool closing = false;
+  CUcontext context = nullptr;  ///< nullptr: the primary one, here and below
   std::thread worker;
 };
 
@@ -83,10 +86,8 @@ struct state {
                                 {cudaDevAttrAsyncEngineCount, 3},        {cudaDevAttrWarpSize, 32}};
   std::size_t total = std::size_t{1} << 30;
   std::size_t foreign = 0;
-  int contexts = 0;                 ///< that exist
-  std::uintptr_t last_context = 0;  ///< that was made
-  bool no_contexts = false;
-  std::size_t plain = 0;  ///< cudaMalloc
+  bool no_contexts = false;  ///< cuCtxCreate fails
+  std::size_t plain = 0;     ///< cudaMalloc
   std::uint64_t migrations = 0;
   nanoseconds clock_offset{};
   std::mt19937_64 random;
@@ -98,6 +99,7 @@ struct state {
   std::vector<std::shared_ptr<fifo>> destroyed;
   std::map<const void*, event> events;
   std::map<const std::byte*, allocation> allocations;  ///< by base
+  std::set<CUcontext> contexts;
   cudaError_t broken = cudaSuccess;
   std::vector<injection> injections;
 
@@ -122,6 +124,8 @@ runtime& rt() {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+thread_local std::vector<CUcontext> contexts_below;
+thread_local CUcontext current_context = nullptr;
 
 // --- What ThreadSanitizer sees. The fake's own mutex orders all that is done with it, which would hide races of those
 // who use it. So it is kept from seeing what happens under the mutex, and told of the order that CUDA promises. ---
@@ -333,6 +337,7 @@ void work(fifo& f) {
 
 std::shared_ptr<fifo> start_stream(const void* handle) {
   auto f = std::make_shared<fifo>();
+  f->context = handle == nullptr ? nullptr : current_context;
   f->worker = std::thread([f] { work(*f); });
   rt().now.streams[handle] = f;
   return f;
@@ -397,10 +402,11 @@ enum : unsigned {
   deviceless = 1,  ///< works without a device
   releases = 2,    ///< is done even where an error is injected
   unsafe = 4,      ///< forbidden while a stream is captured in global mode
+  of_driver = 8,   ///< a function of the driver API, which leaves no last error
 };
 
-cudaError_t noted(cudaError_t e) {
-  if (e != cudaSuccess) last_error = e;
+cudaError_t noted(cudaError_t e, unsigned flags = 0) {
+  if (e != cudaSuccess && (flags & of_driver) == 0) last_error = e;
   if (sticks(e) && rt().now.broken == cudaSuccess) {
     rt().now.broken = e;
     rt().changed.notify_all();
@@ -440,7 +446,7 @@ cudaError_t call(const char* name, unsigned flags, F body) {
     const cudaError_t result = body(lock);
     if (e == cudaSuccess) e = result;
   }
-  return noted(e);
+  return noted(e, flags);
 }
 
 /// An answer through a pointer.
@@ -580,6 +586,59 @@ cudaError_t put_batch(cudaStream_t stream, hint::kind what, void** firsts, const
   return cudaSuccess;
 }
 
+// --- The driver API, as far as it is asked for through the runtime's. Its error codes have the same numbers. ---
+
+template <class F>
+CUresult driver_call(const char* name, F body) {
+  return static_cast<CUresult>(call(name, of_driver, [&](guard&) { return body(rt().now); }));
+}
+
+CUresult device_get(CUdevice* device, int ordinal) {
+  return driver_call("cuDeviceGet", [&](state&) { return ordinal == 0 ? give(device, 0) : cudaErrorInvalidDevice; });
+}
+CUresult context_create(CUcontext* made, unsigned, CUdevice) {
+  return driver_call("cuCtxCreate", [&](state& s) {
+    if (s.no_contexts) return cudaErrorMemoryAllocation;
+    contexts_below.push_back(current_context);
+    current_context = new_handle<CUcontext>();
+    s.contexts.insert(current_context);
+    return give(made, current_context);
+  });
+}
+CUresult context_pop(CUcontext* was) {
+  return driver_call("cuCtxPopCurrent", [&](state&) {
+    if (contexts_below.empty()) return cudaErrorDeviceUninitialized;
+    const CUcontext top = std::exchange(current_context, contexts_below.back());
+    contexts_below.pop_back();
+    return give(was, top);
+  });
+}
+CUresult context_set_current(CUcontext context) {
+  return driver_call("cuCtxSetCurrent", [&](state& s) {
+    if (context != nullptr && !s.contexts.contains(context)) return cudaErrorDeviceUninitialized;
+    current_context = context;
+    return cudaSuccess;
+  });
+}
+CUresult context_destroy(CUcontext context) {
+  return driver_call("cuCtxDestroy", [&](state& s) {
+    if (s.contexts.erase(context) == 0) return cudaErrorDeviceUninitialized;
+    // Its streams and events end with it; whoever destroys them later is told so.
+    for (auto it = s.streams.begin(); it != s.streams.end();) {
+      if (it->second->context == context) {
+        it->second->closing = true;
+        s.destroyed.push_back(it->second);
+        it = s.streams.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    std::erase_if(s.events, [&](auto& e) { return e.second.context == context; });
+    rt().changed.notify_all();
+    return cudaSuccess;
+  });
+}
+
 void advise(block& b, cudaMemoryAdvise advice, int place) {
   switch (advice) {
     case cudaMemAdviseSetReadMostly:
@@ -652,7 +711,7 @@ std::string reset() {
   for (std::size_t i = 0; i < s.events.size(); ++i) {
     left += "an event\n";
   }
-  for (int i = 0; i < s.contexts; ++i) {
+  for (std::size_t i = 0; i < s.contexts.size(); ++i) {
     left += "a context\n";
   }
   for (auto& [base, a] : s.allocations) {
@@ -674,6 +733,8 @@ std::string reset() {
   s = state{};
   last_error = cudaSuccess;
   capture_mode = cudaStreamCaptureModeGlobal;
+  contexts_below.clear();
+  current_context = nullptr;
   return left;
 }
 
@@ -772,43 +833,6 @@ block block_at(const void* p) {
 
 // --- The runtime API, as cuda_runtime_api.h of CUDA 13 declares it. ---
 
-namespace {
-
-// The functions of the driver that are asked for by name. A context is a number here: memory belongs to the process.
-CUresult device_get(CUdevice* device, int ordinal) {
-  *device = ordinal;
-  return CUDA_SUCCESS;
-}
-CUresult context_create(CUcontext* made, unsigned, CUdevice) {
-  return locked([&](state& s) {
-    if (s.no_contexts) return CUDA_ERROR_OUT_OF_MEMORY;
-    ++s.contexts;
-    *made = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(++s.last_context));
-    return CUDA_SUCCESS;
-  });
-}
-CUresult context_pop(CUcontext* popped) {
-  *popped = nullptr;
-  return CUDA_SUCCESS;
-}
-CUresult context_set(CUcontext) { return CUDA_SUCCESS; }
-CUresult context_destroy(CUcontext) {
-  return locked([](state& s) {
-    --s.contexts;
-    return CUDA_SUCCESS;
-  });
-}
-const std::map<std::string, void*>& driver_functions() {
-  static const std::map<std::string, void*> known{{"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
-                                                  {"cuCtxCreate", reinterpret_cast<void*>(&context_create)},
-                                                  {"cuCtxPopCurrent", reinterpret_cast<void*>(&context_pop)},
-                                                  {"cuCtxSetCurrent", reinterpret_cast<void*>(&context_set)},
-                                                  {"cuCtxDestroy", reinterpret_cast<void*>(&context_destroy)}};
-  return known;
-}
-
-}  // namespace
-
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -818,7 +842,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
   });
 }
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", 0, [&](guard&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return call("cudaSetDevice", 0, [&](guard&) {
+    if (device != 0) return cudaErrorInvalidDevice;
+    current_context = nullptr;
+    return cudaSuccess;
+  });
 }
 cudaError_t cudaGetDevice(int* device) {
   return call("cudaGetDevice", 0, [&](guard&) { return give(device, 0); });
@@ -866,11 +894,16 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
   return call("cudaGetDriverEntryPointByVersion", deviceless, [&](guard&) {
-    const auto& known = driver_functions();
-    const auto it = known.find(symbol);
-    *function = it == known.end() ? nullptr : it->second;
-    *found = it == known.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
-    return cudaSuccess;
+    static const std::map<std::string_view, void*> functions{
+        {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
+        {"cuCtxCreate", reinterpret_cast<void*>(&context_create)},
+        {"cuCtxPopCurrent", reinterpret_cast<void*>(&context_pop)},
+        {"cuCtxSetCurrent", reinterpret_cast<void*>(&context_set_current)},
+        {"cuCtxDestroy", reinterpret_cast<void*>(&context_destroy)}};
+    const auto it = functions.find(symbol);
+    const bool there = it != functions.end();
+    if (found != nullptr) *found = there ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return give(function, there ? it->second : nullptr);
   });
 }
 
@@ -961,7 +994,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call("cudaEventCreateWithFlags", 0, [&](guard&) {
     *event = new_handle<cudaEvent_t>();
-    rt().now.events[*event].timing = (flags & cudaEventDisableTiming) == 0;
+    rt().now.events[*event] = {(flags & cudaEventDisableTiming) == 0, nullptr, current_context};
     return cudaSuccess;
   });
 }
@@ -974,6 +1007,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const auto f = find_stream(stream);
     const auto e = rt().now.events.find(event);
     if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    if (key(stream) != nullptr && f->context != e->second.context) return cudaErrorInvalidResourceHandle;
     auto latest = std::make_shared<recording>();
     if (!f->capturing) e->second.latest = latest;
     put(*f, [latest] {
@@ -1024,7 +1058,9 @@ cudaError_t cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** arg
       return cudaErrorInvalidConfiguration;
     }
     const auto f = find_stream(stream);
-    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (f == nullptr || (key(stream) != nullptr && f->context != current_context)) {
+      return cudaErrorInvalidResourceHandle;
+    }
     rt().now.launches.push_back({func, grid, block, shared, stream});
     put(*f, kernel->second(args));
     return cudaSuccess;

@@ -25,6 +25,11 @@
 /// A kernel is an ordinary function that was registered; it runs once for each launch, on the worker, and says by
 /// `device_touch` what a GPU would touch before it does so.
 ///
+/// Further contexts are made through the driver's functions that cudaGetDriverEntryPointByVersion gives (cuDeviceGet,
+/// cuCtxCreate, cuCtxPopCurrent, cuCtxSetCurrent, cuCtxDestroy). A stream or event belongs to the context that was
+/// current when it was made: a launch needs the stream's context to be current, a recording an event of the stream's
+/// context.
+///
 /// Managed memory is made of whole 2 MiB blocks, each with a copy on the device, on the host, both (read-mostly alone)
 /// or none; operations on a part of a block move all of it. Contents are in one place for host and device, so moving
 /// them cannot corrupt them; what can is a discard: it fills its bytes with `poison` when the stream gets there.
@@ -64,7 +69,7 @@ namespace fake_cuda {
 inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
 
 /// Ends a test: resumes and ends all streams, frees all, and sets everything but the kernels back to the beginning.
-/// @returns  What the test has left behind, one item a line: streams, events, allocations. Empty if nothing.
+/// @returns  What the test has left behind, one item a line: streams, events, contexts, allocations. Empty if nothing.
 [[nodiscard]] std::string reset();
 
 // --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---

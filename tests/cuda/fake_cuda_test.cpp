@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cuda.h>
+
 #include <array>
 #include <cstring>
 #include <string>
@@ -528,6 +530,66 @@ TEST_CASE("a captured stream executes nothing, and forbids unsafe calls but to t
   CHECK(fake_cuda::stats().capture_violations == 1);
 }
 
+/// A function of the driver, which is looked up.
+template <class... P>
+CUresult driver(const char* name, P... arguments) {
+  void* f = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  ok(cudaGetDriverEntryPointByVersion(name, &f, 4000, cudaEnableDefault, &found));
+  REQUIRE(found == cudaDriverEntryPointSuccess);
+  return reinterpret_cast<CUresult (*)(P...)>(f)(arguments...);
+}
+
+TEST_CASE("streams and events belong to a context and end with it") {
+  const bench b;
+  void* f = &f;
+  cudaDriverEntryPointQueryResult found{};
+  ok(cudaGetDriverEntryPointByVersion("cuUnheardOf", &f, 4000, cudaEnableDefault, &found));
+  CHECK(found == cudaDriverEntryPointSymbolNotFound);
+  CHECK(f == nullptr);
+
+  CUdevice device = 7;
+  CHECK(driver("cuDeviceGet", &device, 0) == CUDA_SUCCESS);
+  CHECK(device == 0);
+  CUcontext context = nullptr;
+  fake_cuda::set_refuse_contexts(true);
+  CHECK(driver("cuCtxCreate", &context, 0U, device) == CUDA_ERROR_OUT_OF_MEMORY);
+  fake_cuda::set_refuse_contexts(false);
+  CHECK(driver("cuCtxCreate", &context, 0U, device) == CUDA_SUCCESS);
+  const cudaStream_t s = new_stream();
+  const cudaEvent_t e = new_event();
+  ok(launch(s, add, b.ints(0), 1, 1));
+  CHECK(launch(b.stream, add, b.ints(0), 1, 1) == cudaErrorInvalidResourceHandle);
+  ok(cudaEventRecord(e, s));
+  CHECK(cudaEventRecord(e, b.stream) == cudaErrorInvalidResourceHandle);
+  ok(cudaStreamWaitEvent(b.stream, e, 0));
+  CUcontext top = nullptr;
+  CHECK(driver("cuCtxPopCurrent", &top) == CUDA_SUCCESS);
+  CHECK(top == context);
+  ok(launch(b.stream, add, b.ints(0), 1, 1));
+  CHECK(launch(s, add, b.ints(0), 1, 1) == cudaErrorInvalidResourceHandle);
+  std::thread([&] {
+    CHECK(driver("cuCtxSetCurrent", context) == CUDA_SUCCESS);
+    ok(launch(s, nothing));
+    ok(cudaSetDevice(0));  // the primary one again
+    ok(launch(b.stream, nothing));
+  }).join();
+  b.sync();
+  CHECK(*b.ints(0) == 2);
+
+  (void)cudaGetLastError();
+  fake_cuda::fail_call("cuCtxSetCurrent", 1, cudaErrorMemoryAllocation);
+  CHECK(driver("cuCtxSetCurrent", context) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(driver("cuCtxDestroy", context) == CUDA_SUCCESS);
+  CHECK(driver("cuCtxSetCurrent", context) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(cudaStreamQuery(s) == cudaErrorInvalidResourceHandle);
+  CHECK(cudaEventQuery(e) == cudaErrorInvalidResourceHandle);
+  CHECK(driver("cuCtxCreate", &context, 0U, device) == CUDA_SUCCESS);
+  CHECK(driver("cuCtxPopCurrent", &top) == CUDA_SUCCESS);
+  CHECK(driver("cuCtxDestroy", context) == CUDA_SUCCESS);
+}
+
 TEST_CASE("reset tells what was left behind, and starts anew") {
   CHECK(fake_cuda::reset().empty());
   void* p = nullptr;
@@ -535,9 +597,11 @@ TEST_CASE("reset tells what was left behind, and starts anew") {
   CHECK(reinterpret_cast<std::uintptr_t>(p) % block_bytes == 0);
   fake_cuda::hold(new_stream());
   (void)new_event();
+  CUcontext context = nullptr;
+  CHECK(driver("cuCtxCreate", &context, 0U, 0) == CUDA_SUCCESS);
   ok(cudaMemsetAsync(p, 0, 100, nullptr));  // the legacy stream is nobody's
   fake_cuda::fail_nth_call_of_any(9, cudaErrorLaunchFailure);
-  CHECK(fake_cuda::reset() == "a stream\nan event\nan allocation of 100 bytes\n");
+  CHECK(fake_cuda::reset() == "a stream\nan event\na context\nan allocation of 100 bytes\n");
   CHECK(fake_cuda::reset().empty());
   CHECK(fake_cuda::stats().calls == 0);
   int n = 0;

@@ -35,10 +35,12 @@ inline namespace v0 {
 struct engine_options {
   bytes budget{};                            ///< device memory to hold at most; 0: what is free, less the headroom
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
-  std::uint32_t commands_in_flight = 2;      ///< on each link at a time: one moves, the next is ready
-  bytes bytes_in_flight{std::uint64_t{256} << 20};  ///< on each link at a time; bounds what a new plan cannot take back
-  std::uint32_t failures_until_pause = 8;           ///< commands that fail in a row before prefetching pauses
-  std::uint64_t launches_of_pause = 1024;           ///< launches that finish before it is tried again
+  std::uint32_t commands_in_flight =
+      0;                    ///< on each link at a time; 0: the memory's choice, or 2: one moves, one is ready
+  bytes bytes_in_flight{};  ///< on each link at a time, bounds what a new plan cannot take back; 0: the memory's, or
+                            ///< 256 MiB
+  std::uint32_t failures_until_pause = 8;  ///< commands that fail in a row before prefetching pauses
+  std::uint64_t launches_of_pause = 1024;  ///< launches that finish before it is tried again
   /// Takes messages for people, one line each. Called by the migration thread under the engine's lock.
   std::function<void(std::string_view)> log = [](std::string_view line) {
     std::fprintf(stderr, "deepum: %.*s\n", static_cast<int>(line.size()), line.data());
@@ -85,6 +87,7 @@ class engine {
         map_(static_cast<std::uint32_t>(memory.capacity() / block_size), memory.place(), 0),
         notes_(map_.size()) {
     expects(policy_ != nullptr, "an engine has a policy");
+    choose_depth();
     map_.set_backed(backed);
     holds_launches_ = policy_->holds_launches();
     refresh_budget();
@@ -172,6 +175,9 @@ class engine {
     std::lock_guard lock(state_mutex_);
     absorb();
     for_each(range, [&](block_id b) { set_liveness(b, liveness::live); });
+    if constexpr (detail::renews_blocks<Memory>) {
+      memory_.renew(range);
+    }
     policy_->on_live(range, map_);
     return !discarding(range);
   }
@@ -251,6 +257,10 @@ class engine {
     absorb();
     statistics s = statistics_;
     s.policy = policy_->statistics();
+    if constexpr (detail::may_miss_faults<Memory>) {
+      s.lost_faults = memory_.lost_faults();
+      s.fault_feed = memory_.fault_feed();
+    }
     return s;
   }
   [[nodiscard]] std::string_view policy_name() const { return policy_->name(); }
@@ -320,6 +330,7 @@ class engine {
     bool late = false;                // faulted while its prefetch was under way
     bool discarding = false;          // a discard is on its way
     bool spoiled = false;             // while it is cleaned: a launch may write it, so that it stays dirty
+    bool read_mostly = false;         // advised so
   };
   struct outstanding {
     std::uint64_t ticket = 0;
@@ -435,6 +446,7 @@ class engine {
     if constexpr (backed) {
       take_writes(record);
     }
+    end_read_mostly(record);
     if (declared > map_.budget() && distinct_blocks(record) > map_.budget()) {
       ++statistics_.oversized_launches;
       log_once(logged_oversized_, "launch '" + record.name + "' touches more than the budget of " +
@@ -469,6 +481,27 @@ class engine {
           map_.forget(b);
         }
       });
+    }
+  }
+
+  /// What a launch will write is read-mostly no longer, before the launch can begin: the driver takes a write to a
+  /// duplicated page for an exception, and serves it page by page.
+  void end_read_mostly(const launch_record& record) {
+    for (const block_access& a : record.accesses) {
+      if (a.mode == access::read) {
+        continue;
+      }
+      block_range rest = a.range;
+      while (!rest.empty()) {
+        const std::uint32_t run = prefix(rest, [&](block_id b) { return notes_[b.value].read_mostly; });
+        if (run != 0) {
+          advise({.what = action::advise,
+                  .hint = advice::unset_read_mostly,
+                  .to = map_.device(),
+                  .range = {rest.first, run}});
+        }
+        advance(rest, std::max(run, 1U));
+      }
     }
   }
 
@@ -572,13 +605,18 @@ class engine {
   }
 
   void take_finish(const device_event& e) {
-    const std::optional<launch_record> record = launches_.finish(e.launch, e.began, e.at);
+    const std::optional<launch_record> record = launches_.finish(e.launch, e.began, e.at, e.timed);
     if (!record) {
       return;
     }
     ++statistics_.finished;
     statistics_.stalled += e.stalled;
     last_finish_ = e.at;
+    if constexpr (detail::may_miss_faults<Memory>) {
+      if (!memory_.sees_faults()) {
+        take_unseen_faults(*record, e.at);
+      }
+    }
     for (const block_access& a : record->accesses) {
       for_each(a.range, [&](block_id b) {
         map_.remove_user(b, a.mode);
@@ -602,6 +640,17 @@ class engine {
       }
     }
     policy_->on_finish(record->id, record->stream, map_);
+  }
+
+  /// Nobody tells of faults: what a launch declared, and was not there, is there now.
+  void take_unseen_faults(const launch_record& record, nanoseconds at) {
+    for (const block_access& a : record.accesses) {
+      for_each(a.range, [&](block_id b) {
+        if (!map_.present(b)) {
+          take_arrival({.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
+        }
+      });
+    }
   }
 
   void take_fault(const device_event& e, launch_id launch) {
@@ -787,9 +836,7 @@ class engine {
     while (std::deque<command>* queue = waiting(inward_)) {
       command& c = queue->front();
       if (c.what == action::advise) {
-        if (!c.range.empty() && !memory_.advise(c.range, c.hint, c.to)) {
-          failed("advice");
-        }
+        advise(c);
         queue->pop_front();
         continue;
       }
@@ -845,6 +892,20 @@ class engine {
           }
         });
       }
+    }
+  }
+
+  /// A copy in two places is of use only where blocks have to leave.
+  void advise(const command& c) {
+    if (c.range.empty() || (c.hint == advice::set_read_mostly && c.why == reason::learned && !pressed())) {
+      return;
+    }
+    if (!memory_.advise(c.range, c.hint, c.to)) {
+      failed("advice");
+      return;
+    }
+    if (c.hint == advice::set_read_mostly || c.hint == advice::unset_read_mostly) {
+      for_each(c.range, [&](block_id b) { notes_[b.value].read_mostly = c.hint == advice::set_read_mostly; });
     }
   }
 
@@ -1079,6 +1140,21 @@ class engine {
         break;
     }
     return outward_;
+  }
+
+  void choose_depth() {
+    std::uint32_t commands = 2;
+    bytes size{std::uint64_t{256} << 20};
+    if constexpr (detail::chooses_its_depth<Memory>) {
+      commands = Memory::commands_in_flight;
+      size = Memory::bytes_in_flight;
+    }
+    if (options_.commands_in_flight == 0) {
+      options_.commands_in_flight = commands;
+    }
+    if (options_.bytes_in_flight.count == 0) {
+      options_.bytes_in_flight = size;
+    }
   }
 
   void refresh_budget() {

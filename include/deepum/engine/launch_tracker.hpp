@@ -42,8 +42,10 @@ class launch_tracker {
 
   /// A launch finished.
   /// @param began, when  On the device clock; `began` is 0 where it is not known.
+  /// @param timed        `when` is when it finished. Else it had finished by then, and no fault is said to be its.
   /// @returns            Its record; nothing where the launch is not in flight.
-  [[nodiscard]] std::optional<launch_record> finish(launch_id id, nanoseconds began, nanoseconds when) {
+  [[nodiscard]] std::optional<launch_record> finish(launch_id id, nanoseconds began, nanoseconds when,
+                                                    bool timed = true) {
     for (one_stream& s : streams_) {
       const auto it = std::lower_bound(s.launches.begin(), s.launches.end(), id,
                                        [](const launch_record& r, launch_id wanted) { return r.id < wanted; });
@@ -52,7 +54,7 @@ class launch_tracker {
       }
       launch_record record = std::move(*it);
       s.launches.erase(it);
-      s.remember({id, began, when});
+      s.remember({timed ? id : launch_id{}, began, when});
       --in_flight_;
       if (!record.complete) {
         incomplete_.erase(std::lower_bound(incomplete_.begin(), incomplete_.end(), id.value));
@@ -111,27 +113,39 @@ class launch_tracker {
 
  private:
   struct finished_launch {
-    launch_id id{};
+    launch_id id{};  // invalid: not timed
     nanoseconds began{};
     nanoseconds at{};
   };
   struct one_stream {
-    static constexpr std::size_t history = 64;  // launches that a late fault may still belong to
+    static constexpr std::size_t history = 1024;  // launches that a late fault may still belong to
 
     std::deque<launch_record> launches{};
-    std::array<finished_launch, history> finished{};  // ring
-    std::size_t count = 0;                            // finished launches so far
+    std::vector<finished_launch> finished{};  // ring of `history`
+    std::size_t count = 0;                    // finished launches so far
     bool closed = false;
 
-    void remember(finished_launch f) { finished[count++ % history] = f; }
+    void remember(finished_launch f) {
+      if (finished.size() < history) {
+        finished.push_back(f);
+        ++count;
+      } else {
+        finished[count++ % history] = f;
+      }
+    }
 
     [[nodiscard]] launch_id executing_at(nanoseconds when) const {
       if (count == 0 || when >= finished[(count - 1) % history].at) {
         return launches.empty() ? launch_id{} : launches.front().id;
       }
-      std::size_t i = count;  // after the loop: the launch that finished next after that time
-      while (i > 0 && count - i < history && finished[(i - 1) % history].at > when) {
-        --i;
+      std::size_t i = count - finished.size();  // after the loop: the launch that finished next after that time
+      for (std::size_t end = count - 1; i != end;) {
+        const std::size_t middle = i + (end - i) / 2;
+        if (finished[middle % history].at > when) {
+          end = middle;
+        } else {
+          i = middle + 1;
+        }
       }
       if (count - i == history) {
         return {};  // longer ago than is remembered

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace deepum {
@@ -28,6 +29,7 @@ struct device_event {
   access mode = access::read;
   reason why = reason::fault;    ///< arrived/departed without a ticket: fault, make_room (driver's eviction), host
   bool host_copy_stays = false;  ///< arrived: the host's copy stays current
+  bool timed = true;             ///< launch_finished: `at` is when it finished, not only when that was noticed
   launch_id launch{};
   block_range range{};
   nanoseconds at{};          ///< device clock
@@ -56,6 +58,30 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
   { m.poll(events) } -> std::same_as<void>;  // appends what happened since, in order of time
   { m.notify() } -> std::same_as<void>;      // there is work for the pump: have it run soon. From any thread
 };
+
+/// What a memory kind may have beside that, and what the engine does then:
+///
+/// * `commands_in_flight`, `bytes_in_flight`: what it wants to be given on each link at a time.
+/// * `sees_faults() -> bool`: false where nobody tells of page faults. Then a launch is taken to have brought all that
+/// it
+///   declares.
+/// * `lost_faults() -> std::uint64_t`, `fault_feed() -> std::string`: for statistics.
+/// * `renew(block_range)`: discarded blocks are in use again, and may be touched without being prefetched.
+namespace detail {
+template <class M>
+concept chooses_its_depth = requires {
+  { M::commands_in_flight } -> std::convertible_to<std::uint32_t>;
+  { M::bytes_in_flight } -> std::convertible_to<bytes>;
+};
+template <class M>
+concept may_miss_faults = requires(const M& c) {
+  { c.sees_faults() } -> std::same_as<bool>;
+  { c.lost_faults() } -> std::same_as<std::uint64_t>;
+  { c.fault_feed() } -> std::convertible_to<std::string>;
+};
+template <class M>
+concept renews_blocks = requires(M m, block_range r) { m.renew(r); };
+}  // namespace detail
 
 /// Memory whose contents on the host stay where they are while the device has a copy, so that what was not written need
 /// not be copied back.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 namespace deepum {
 inline namespace v0 {
@@ -47,6 +48,8 @@ struct statistics {
   std::uint64_t launches = 0;           ///< issued
   std::uint64_t finished = 0;           ///< finished
   std::uint64_t faults = 0;             ///< page faults that the device reported
+  std::uint64_t lost_faults = 0;        ///< page faults that happened and were not reported
+  std::string fault_feed = "device";    ///< who reports them: the (simulated) device, driver, cupti, none
   traffic in{};                         ///< host to device
   traffic out{};                        ///< device to host
   std::uint64_t discarded = 0;          ///< blocks whose contents were given up, because a fact said that they are dead
@@ -68,6 +71,7 @@ struct statistics {
     a.launches -= b.launches;
     a.finished -= b.finished;
     a.faults -= b.faults;
+    a.lost_faults -= b.lost_faults;
     a.in = a.in - b.in;
     a.out = a.out - b.out;
     a.discarded -= b.discarded;

@@ -1,0 +1,7 @@
+#pragma once
+
+// A CUDA device as the arena's: deepum::cuda::device gpu{0}; deepum::arena arena{gpu, {...}}; deepum::stream s{arena};
+
+#include <deepum/cuda/device.hpp>
+#include <deepum/cuda/managed_memory.hpp>
+#include <deepum/cuda/stream.hpp>

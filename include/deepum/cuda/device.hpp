@@ -1,0 +1,117 @@
+#pragma once
+
+#include <deepum/cuda/check.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+class managed_memory;
+
+/// What a device is.
+struct device_properties {
+  std::string name{};
+  bytes memory{};
+  int ordinal = 0;
+  int compute_capability = 0;              ///< 90 for 9.0
+  bool concurrent_managed_access = false;  ///< pages move while kernels run
+  int driver_version = 0;                  ///< newest CUDA that the driver knows: 13000 for 13.0
+  int runtime_version = 0;                 ///< of the runtime that the program was linked with
+};
+
+/// Which thread of the driver's do migrations disturb.
+enum class migration_context : std::uint8_t {
+  /// A context for each direction, beside the program's. A prefetch call holds a lock of its context, which launches
+  /// need too; to the host that is for the whole copy (docs/adr/0006). Costs about 0.5 GiB of device memory each.
+  own,
+  /// The program's own: no memory, and launches wait for up to a piece of a migration, some milliseconds.
+  shared,
+};
+
+/// Where page faults are learned from.
+enum class fault_source : std::uint8_t {
+  automatic,  ///< the best that works: the driver's events, CUPTI, nothing; DEEPUM_FAULT_FEED in the environment
+              ///< overrides it
+  driver,     ///< /dev/nvidia-uvm-tools, by kernel-helper/
+  cupti,      ///< the unified-memory counters of CUPTI: late, and slower
+  none,
+};
+
+class fault_feed;
+
+/// How a device is used.
+struct device_options {
+  migration_context migrations = migration_context::own;
+  fault_source faults = fault_source::automatic;
+  /// A feed of the program's own instead, for tests. Called with the managed range.
+  std::function<std::unique_ptr<fault_feed>(std::byte*, bytes)> make_feed{};
+};
+
+/// A GPU that the CUDA runtime drives.
+///
+/// Threads: all members, any thread.
+class device {
+ public:
+  using default_memory = managed_memory;
+
+  /// @param ordinal  As CUDA counts them, after CUDA_VISIBLE_DEVICES.
+  /// @errors  `status::unsupported` where there is no such device, `status::device_failure`.
+  explicit device(int ordinal = 0, device_options options = {}) : options_(std::move(options)) {
+    int count = 0;
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found != cudaSuccess) {
+      (void)cudaGetLastError();
+      throw error(status::unsupported,
+                  std::string("there is no CUDA device that can be used: ") + cudaGetErrorString(found) +
+                      "; programs run on deepum::sim::device without one",
+                  "cudaGetDeviceCount", static_cast<int>(found));
+    }
+    if (ordinal < 0 || ordinal >= count) {
+      throw error(status::unsupported,
+                  "there is no CUDA device " + std::to_string(ordinal) + ": there are " + std::to_string(count));
+    }
+    properties_.ordinal = ordinal;
+    make_current();
+    cudaDeviceProp p{};
+    check(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
+    properties_.name = p.name;
+    properties_.memory = bytes{p.totalGlobalMem};
+    properties_.compute_capability = p.major * 10 + p.minor;
+    properties_.concurrent_managed_access = p.concurrentManagedAccess != 0;
+    check(cudaDriverGetVersion(&properties_.driver_version), "cudaDriverGetVersion");
+    check(cudaRuntimeGetVersion(&properties_.runtime_version), "cudaRuntimeGetVersion");
+  }
+  device(const device&) = delete;
+  device& operator=(const device&) = delete;
+
+  [[nodiscard]] const device_properties& properties() const { return properties_; }
+  [[nodiscard]] const device_options& options() const { return options_; }
+
+  /// The calling thread's CUDA calls mean this device from now on. Opens its context, the first time.
+  void make_current() const { check(cudaSetDevice(properties_.ordinal), "cudaSetDevice"); }
+
+  /// Host time, which is what this device's events are told in.
+  [[nodiscard]] nanoseconds now() const {
+    return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
+  }
+
+ private:
+  device_properties properties_{};
+  device_options options_;
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <deepum/core/launch.hpp>
+#include <deepum/cuda/check.hpp>
+#include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/managed_memory.hpp>
+#include <deepum/dim.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+/// Marks a place in a stream. One that was never recorded counts as reached. Threads: one at a time.
+class event {
+ public:
+  /// @errors  `status::device_failure`.
+  event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  ~event() { (void)worked(cudaEventDestroy(event_)); }
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+
+  /// @errors  `status::device_failure`, where the work before it failed.
+  [[nodiscard]] bool done() const {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    check(state, "cudaEventQuery");
+    return true;
+  }
+  /// The host waits for the work before the mark.
+  /// @errors  `status::device_failure`.
+  void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+  [[nodiscard]] cudaEvent_t native() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// A stream of the device: what `deepum::stream` gives its launches to. Not the default stream, and not ordered with
+/// it.
+///
+/// Threads: one at a time.
+class stream {
+ public:
+  /// @errors  `status::device_failure`.
+  explicit stream(managed_memory& memory) : memory_(memory), stream_(create(memory)), log_(stream_.get()) {
+    memory_.add(log_);
+  }
+  ~stream() {
+    (void)worked(cudaStreamSynchronize(stream_.get()));
+    memory_.remove(log_);
+  }
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+
+  /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
+  void begin(launch_id id) { log_.begin(id, memory_.time_launches(), memory_.several_streams()); }
+  void end(launch_id /*id*/) {
+    log_.end();
+    memory_.issued();
+  }
+
+  /// Enqueues a `__global__` function. Its arguments are converted to its parameters, as in a call.
+  /// @param shared_bytes  Dynamic shared memory.
+  /// @errors  `status::device_failure`, with what the runtime says.
+  template <class... Parameters, class... Args>
+  void launch(dim grid, dim block, unsigned shared_bytes, void (*kernel)(Parameters...), Args&&... args) {
+    static_assert(sizeof...(Parameters) == sizeof...(Args),
+                  "a kernel is launched with one argument for each parameter");
+    std::tuple<std::remove_cvref_t<Parameters>...> values{
+        static_cast<std::remove_cvref_t<Parameters>>(std::forward<Args>(args))...};
+    std::apply(
+        [&](auto&... value) {
+          std::array<void*, sizeof...(Parameters) + 1> pointers{const_cast<void*>(static_cast<const void*>(&value))...,
+                                                                nullptr};
+          check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3{grid.x, grid.y, grid.z},
+                                 dim3{block.x, block.y, block.z}, pointers.data(), shared_bytes, stream_.get()),
+                "cudaLaunchKernel");
+        },
+        values);
+  }
+
+  /// Copies bytes; either side may lie outside of all arenas. As `cudaMemcpyAsync`: pageable memory has been read when
+  /// the call returns, and has been written then.
+  void copy(void* to, const void* from, std::size_t n) {
+    if (n != 0) {
+      check(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+    }
+  }
+  void fill(void* to, int value, std::size_t n) {
+    if (n != 0) {
+      check(cudaMemsetAsync(to, value, n, stream_.get()), "cudaMemsetAsync");
+    }
+  }
+
+  void record(event& e) { check(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord"); }
+  /// What is enqueued from now on starts when `e`, as it was last recorded, has been reached.
+  void wait(const event& e) { check(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent"); }
+
+  /// The host waits until the stream has nothing left to do.
+  /// @errors  `status::device_failure`, where something in it failed.
+  void synchronize() { check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+  [[nodiscard]] bool idle() {
+    const cudaError_t state = cudaStreamQuery(stream_.get());
+    if (state != cudaSuccess) {
+      (void)cudaGetLastError();
+    }
+    return state != cudaErrorNotReady;
+  }
+
+  /// What a library call enqueues to.
+  [[nodiscard]] cudaStream_t native() const { return stream_.get(); }
+
+ private:
+  struct destroy {
+    void operator()(cudaStream_t s) const { (void)worked(cudaStreamDestroy(s)); }
+  };
+  using handle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy>;
+
+  static handle create(managed_memory& memory) {
+    memory.owner().make_current();
+    cudaStream_t made = nullptr;
+    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return handle(made);
+  }
+
+  managed_memory& memory_;
+  handle stream_;
+  launch_log log_;
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum
