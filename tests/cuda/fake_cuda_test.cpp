@@ -300,8 +300,8 @@ TEST_CASE("a prefetch moves blocks when its stream gets there, and a read-mostly
   CHECK(b.places() == "hbbhhhhh");
   b.touch_blocks(1, 2);
   CHECK(fake_cuda::stats().faults == 0);
-  // Unset, one copy is left, without another move: the preferred location's, or else the device's.
-  ok(cudaMemAdvise(b.at(1), block_bytes, cudaMemAdviseSetPreferredLocation, host));
+  // Unset, one copy is left, without another move: the host's, unless the device is the preferred location.
+  ok(cudaMemAdvise(b.at(2), block_bytes, cudaMemAdviseSetPreferredLocation, gpu));
   ok(cudaMemAdvise(b.at(1), 2 * block_bytes, cudaMemAdviseUnsetReadMostly, gpu));
   CHECK(b.places() == "hhdhhhhh");
   CHECK(fake_cuda::stats().to_host == 3);
