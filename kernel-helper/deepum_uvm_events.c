@@ -101,9 +101,9 @@ enum {
   type_cpu_fault = 1,  // access 1, address 8, cpu time 16
   type_migration = 2,  // cause 1, from 2, to 3, address 8, bytes 16, cpu time 24 (queued), gpu time 48 (began)
   type_fault = 3,      // access 2, gpu 3, address 8, cpu time 16, gpu time 24, batch (32 bits) 32, client 36
-  type_overflow = 5,   // reserved: the driver has no record of it yet
-  type_eviction = 14   // from 1, to 2, address 8, bytes 24, cpu time 32
+  type_overflow = 5    // reserved: the driver has no record of it yet
 };
+// Type 14, eviction, may be enabled, but 580 never writes it: what it evicts are migrations of that cause.
 // Access: 1 read, 2 write, 3 atomic, 4 prefetch. Cause: as deepum_uvm_cause. Client: 1 compute, 2 copy engine and such.
 
 // Branches whose layout is known. Between them nothing was seen to differ; beyond them nobody can know.
@@ -123,7 +123,7 @@ static uint64_t bits64(const uint8_t* at) {
 
 static const uint8_t type_of_kind[DEEPUM_UVM_KINDS] = {
     [DEEPUM_UVM_FAULT] = type_fault,         [DEEPUM_UVM_CPU_FAULT] = type_cpu_fault,
-    [DEEPUM_UVM_MIGRATION] = type_migration, [DEEPUM_UVM_EVICTION] = type_eviction,
+    [DEEPUM_UVM_MIGRATION] = type_migration, [DEEPUM_UVM_EVICTION] = type_migration,
     [DEEPUM_UVM_OVERFLOW] = type_overflow,
 };
 
@@ -157,14 +157,6 @@ static bool decode(const uint8_t* bytes, deepum_uvm_record* out) {
       out->bytes = bits64(bytes + 16);
       out->cpu_time = bits64(bytes + 24);
       out->gpu_time = bits64(bytes + 48);
-      break;
-    case type_eviction:
-      out->kind = DEEPUM_UVM_EVICTION;
-      out->gpu = bytes[1];
-      out->to = bytes[2];
-      out->address = bits64(bytes + 8);
-      out->bytes = bits64(bytes + 24);
-      out->cpu_time = bits64(bytes + 32);
       break;
     case type_overflow:
       out->kind = DEEPUM_UVM_OVERFLOW;
@@ -288,6 +280,7 @@ struct deepum_uvm_events {
   const deepum_uvm_system* system;
   int descriptor;
   int poll_ms;
+  unsigned kinds;
   uint64_t types;
   uint32_t slots;
   uint8_t* queue;
@@ -308,8 +301,9 @@ struct deepum_uvm_events {
   deepum_uvm_counts counts;
 };
 
-/// Whether the record is about addresses somebody wants.
+/// Whether the record is of a kind and about addresses that somebody wants.
 static bool wanted(const deepum_uvm_events* r, const deepum_uvm_record* record) {
+  if (!(r->kinds >> record->kind & 1u)) return false;
   if (!r->size || record->kind == DEEPUM_UVM_OVERFLOW) return true;
   const uint64_t last = record->bytes ? record->address + (record->bytes - 1) : record->address;
   return record->address <= (uint64_t)r->first + (r->size - 1) && last >= r->first;
@@ -386,6 +380,8 @@ static void drain(deepum_uvm_events* r, uint32_t count) {
     deepum_uvm_record record;
     const bool known = decode(slot, &record);
     const unsigned client = slot[36];
+    if (record.cause == DEEPUM_UVM_CAUSE_EVICTION && r->kinds >> DEEPUM_UVM_EVICTION & 1u)
+      record.kind = DEEPUM_UVM_EVICTION;
     slot[0] = 0;  // should the indices ever lie, a slot that has been read is not taken for a new record
     if (!known) {
       r->counts.unknown++;
@@ -665,6 +661,7 @@ int deepum_uvm_events_open(deepum_uvm_events** out, const deepum_uvm_options* op
   r->system = o.system;
   r->descriptor = -1;
   r->poll_ms = o.poll_ms;
+  r->kinds = o.kinds;
   r->slots = o.queue_records;
   r->ring_slots = o.ring_records;
   r->first = o.first;

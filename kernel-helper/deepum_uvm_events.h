@@ -18,7 +18,7 @@ enum deepum_uvm_kind {
   DEEPUM_UVM_FAULT = 0,      ///< a GPU touched a page it has no (sufficient) mapping of
   DEEPUM_UVM_CPU_FAULT = 1,  ///< a host thread touched a managed page that is elsewhere
   DEEPUM_UVM_MIGRATION = 2,  ///< pages were copied from one processor's memory to another's
-  DEEPUM_UVM_EVICTION = 3,   ///< the driver began to push pages out of a GPU to make room
+  DEEPUM_UVM_EVICTION = 3,   ///< the same, to make room; a migration like others where this kind is not asked for
   DEEPUM_UVM_OVERFLOW = 4,   ///< a GPU's own fault buffer ran over; no public driver writes this record yet
   DEEPUM_UVM_KINDS = 5
 };
@@ -47,15 +47,15 @@ typedef struct deepum_uvm_record {
   uint64_t order;     ///< counts from 1 in the order of the driver's queue; a gap: the ring dropped what lay between
   uint64_t address;   ///< virtual; faults: of the page of the first access; others: start of the range
   uint64_t bytes;     ///< migration, eviction: length of the range; else 0
-  uint64_t gpu_time;  ///< ns, that GPU's timer: fault: entry written; migration: copy began; else 0
-  uint64_t cpu_time;  ///< ns, the driver's clock: fault: handling began; migration: queued; eviction: began
+  uint64_t gpu_time;  ///< ns, that GPU's timer: fault: entry written; migration: copy began; else 0. Not sorted
+  uint64_t cpu_time;  ///< ns, the driver's clock: fault: handling began; migration: copy queued
   uint32_t batch;     ///< GPU faults: number of the batch that the driver handled it in, per GPU; else 0
   uint8_t kind;       ///< deepum_uvm_kind
   uint8_t access;     ///< deepum_uvm_access; faults alone
   uint8_t gpu;        ///< faults: the processor that faulted; migration, eviction: the source
   uint8_t to;         ///< migration, eviction: the target; else 0
   uint32_t repeats;   ///< driver records that this one stands for, at least 1 (see deepum_uvm_options::keep_repeats)
-  uint8_t cause;      ///< deepum_uvm_cause; migrations alone
+  uint8_t cause;      ///< deepum_uvm_cause; migrations and evictions alone
   uint8_t reserved[3];
 } deepum_uvm_record;
 
@@ -84,7 +84,7 @@ typedef struct deepum_uvm_system {
 typedef struct deepum_uvm_options {
   uint32_t queue_records;  ///< slots of the driver's queue, a power of two from 2 to 2^22; 0: 65536 (4 MiB)
   uint32_t ring_records;   ///< records kept until they are taken, 1 to 2^24; 0: 65536 (4 MiB)
-  unsigned kinds;          ///< bits of deepum_uvm_kind; 0: GPU faults alone
+  unsigned kinds;          ///< bits of deepum_uvm_kind; 0: GPU faults alone, the only kind that costs no speed
   uintptr_t first, size;   ///< only addresses in [first, first + size), ranges that overlap it; size 0: all
   int keep_repeats;  ///< not 0: hand over every fault record; 0: those alike in 2 MiB block, access, GPU and batch once
   int poll_ms;       ///< the thread looks at least this often, 1 to 1000; 0: 20
@@ -99,7 +99,7 @@ typedef struct deepum_uvm_counts {
   uint64_t handed_over;        ///< records given by deepum_uvm_events_take
   uint64_t waiting;            ///< records in the ring now
   uint64_t collapsed;          ///< fault records that `repeats` of another stands for
-  uint64_t filtered;           ///< records outside [first, first + size)
+  uint64_t filtered;           ///< records of other kinds, or outside [first, first + size)
   uint64_t unknown;            ///< records of a type or access this reader does not know
   uint64_t dropped_by_driver;  ///< records of all kinds the driver threw away because its queue was full
   uint64_t dropped_faults;     ///< GPU faults among them
@@ -130,7 +130,7 @@ int deepum_uvm_events_open(deepum_uvm_events** out, const deepum_uvm_options* op
 /// Any thread, several at once: each record goes to one of them. Waits for no driver call and allocates nothing; needs
 /// no live thread. What does not fit stays for the next call. A fault reaches the queue when the driver handles it, a
 /// migration some time after the copy.
-/// @returns How many were written to `out`. Cost: about 30 ns a record under one lock.
+/// @returns How many were written to `out`. Cost: about 20 ns a record under one lock.
 size_t deepum_uvm_events_take(deepum_uvm_events* events, deepum_uvm_record* out, size_t capacity);
 
 /// Any thread.

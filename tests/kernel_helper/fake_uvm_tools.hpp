@@ -86,17 +86,10 @@ class fake_uvm_tools {
     put(r, 48, gpu_time);
     push_bytes(r);
   }
+  /// What 580 writes when it makes room: a migration of that cause, and no record of its own type.
   void push_eviction(std::uint64_t address, std::uint64_t bytes, std::uint8_t from = 1, std::uint8_t to = 0,
-                     std::uint64_t cpu_time = 0) {
-    record r{};
-    r[0] = 14;
-    r[1] = from;
-    r[2] = to;
-    put(r, 8, address);
-    put(r, 16, std::uint64_t{0xdead});  // the address that caused it
-    put(r, 24, bytes);
-    put(r, 32, cpu_time);
-    push_bytes(r);
+                     std::uint64_t gpu_time = 0) {
+    push_migration(address, bytes, from, to, gpu_time, DEEPUM_UVM_CAUSE_EVICTION);
   }
 
   using record = std::array<std::uint8_t, 64>;
@@ -153,8 +146,16 @@ class fake_uvm_tools {
   void fail_map(int nth) { set(failing_map_, nth); }
   /// At any time: nobody who polls hears of records. Only the time-out ends the wait.
   void lose_wake_ups(bool lose = true) { set(lose_wake_ups_, lose); }
-  /// At any time: polling fails with this errno; 0: it does not.
-  void fail_polls(int error) { set(poll_error_, error); }
+  /// At any time: polling fails with this errno, the next `times` times or, if that is -1, always; errno 0: it does
+  /// not.
+  void fail_polls(int error, int times = -1) {
+    const std::lock_guard lock(mutex_);
+    poll_error_ = error;
+    poll_errors_left_ = times;
+    woken_.notify_all();
+  }
+  /// Listing the descriptors fails with this errno; 0: it does not.
+  void fail_descriptors(int error) { set(descriptors_error_, error); }
   /// At any time: somebody writes over the indices of all queues.
   void overwrite_indices(std::optional<std::uint32_t> get, std::optional<std::uint32_t> put) {
     const std::lock_guard lock(mutex_);
@@ -188,6 +189,11 @@ class fake_uvm_tools {
   [[nodiscard]] std::uint64_t enabled_types() const {
     const std::lock_guard lock(mutex_);
     return trackers_.empty() ? 0 : trackers_.rbegin()->second.types;
+  }
+  /// Records that wake the poller of the reader opened last.
+  [[nodiscard]] std::uint32_t threshold() const {
+    const std::lock_guard lock(mutex_);
+    return trackers_.empty() ? 0 : trackers_.rbegin()->second.threshold;
   }
   /// Records that wait in the queue of the reader opened last.
   [[nodiscard]] std::uint32_t queued() const {
@@ -366,12 +372,15 @@ class fake_uvm_tools {
     ++polls_;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     for (;;) {
-      if (poll_error_ != 0) return -poll_error_;
+      if (poll_error_ != 0 && poll_errors_left_ != 0) {
+        if (poll_errors_left_ > 0) --poll_errors_left_;
+        return -poll_error_;
+      }
       const auto found = trackers_.find(number);
       if (found == trackers_.end() || found->second.queue == nullptr) return -EIO;
       found->second.wake_up_sent = false;
       if (!lose_wake_ups_ && needs_wake_up(found->second)) return 1;
-      if (woken_.wait_until(lock, deadline) == std::cv_status::timeout) return poll_error_ != 0 ? -poll_error_ : 0;
+      if (woken_.wait_until(lock, deadline) == std::cv_status::timeout) return 0;
     }
   }
 
@@ -379,6 +388,7 @@ class fake_uvm_tools {
     std::vector<descriptor> all;
     {
       const std::lock_guard lock(mutex_);
+      if (descriptors_error_ != 0) return -descriptors_error_;
       all = descriptors_;
     }
     for (const descriptor& d : all) {
@@ -450,6 +460,8 @@ class fake_uvm_tools {
   int open_error_ = 0;
   int failing_map_ = -1;
   int poll_error_ = 0;
+  int poll_errors_left_ = -1;
+  int descriptors_error_ = 0;
   int disables_ = 0;
   int polls_ = 0;
   bool lose_wake_ups_ = false;

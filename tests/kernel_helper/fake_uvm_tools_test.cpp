@@ -125,7 +125,7 @@ TEST_CASE("fake_uvm_tools: only enabled types are written") {
   device.push_fault(0x1000);
   CHECK(reader.put() == 0);
   CHECK(reader.types(58, faults) == 0);
-  device.push_eviction(0x1000, 4096);
+  device.push_migration(0x1000, 4096);
   CHECK(reader.put() == 0);
   device.push_fault(0x1000);
   CHECK(reader.put() == 1);
@@ -160,6 +160,10 @@ TEST_CASE("fake_uvm_tools: polling is answered from the threshold on, or after t
   CHECK(reader.poll() == 1);
   device.fail_polls(EIO);
   CHECK(reader.poll() == -EIO);
+  CHECK(reader.poll() == -EIO);
+  device.fail_polls(EIO, 1);
+  CHECK(reader.poll() == -EIO);
+  CHECK(reader.poll() == 1);
 }
 
 TEST_CASE("fake_uvm_tools: it attaches the descriptor with the VA space and no other") {
@@ -193,6 +197,19 @@ TEST_CASE("fake_uvm_tools: the branches of 555 and 560 want a version, each in i
     CHECK(words[12] == 1);
     CHECK(words[13] == 0);
   }
+}
+
+TEST_CASE("fake_uvm_tools: an eviction is a migration of that cause, as the driver has it") {
+  fake_uvm_tools device;
+  by_hand reader(device);
+  reader.attach();
+  reader.types(58, 1u << 2 | 1u << 14);
+  device.push_eviction(0x200000, 65536, 2, 0);
+  REQUIRE(reader.put() == 1);
+  CHECK(reader.queue[0] == 2);
+  CHECK(reader.queue[1] == 4);
+  CHECK(reader.queue[2] == 2);
+  CHECK(reader.queue[3] == 0);
 }
 
 TEST_CASE("fake_uvm_tools: unmapping before closing is noticed") {

@@ -107,7 +107,7 @@ TEST_CASE("uvm_events: every record of the driver arrives with all its fields") 
   deepum_uvm_options o = options_of(device);
   o.kinds = all_kinds;
   const reader r = open(o);
-  CHECK(device.enabled_types() == (1u << 1 | 1u << 2 | 1u << 3 | 1u << 5 | 1u << 14));
+  CHECK(device.enabled_types() == (1u << 1 | 1u << 2 | 1u << 3 | 1u << 5));
 
   device.push_fault(base + 4096, DEEPUM_UVM_ATOMIC, 500, 77, 2);
   device.push_cpu_fault(base + 8192, DEEPUM_UVM_WRITE, 900);
@@ -153,7 +153,8 @@ TEST_CASE("uvm_events: every record of the driver arrives with all its fields") 
   CHECK(eviction.bytes == 65536);
   CHECK(eviction.gpu == 3);
   CHECK(eviction.to == 0);
-  CHECK(eviction.cpu_time == 1234);
+  CHECK(eviction.gpu_time == 1234);
+  CHECK(eviction.cause == DEEPUM_UVM_CAUSE_EVICTION);
 
   CHECK(got[4].kind == DEEPUM_UVM_OVERFLOW);
   CHECK(got[4].order == 5);
@@ -163,6 +164,29 @@ TEST_CASE("uvm_events: every record of the driver arrives with all its fields") 
   CHECK(c.handed_over == 5);
   CHECK(c.waiting == 0);
   CHECK(c.driver_branch == 580);
+}
+
+TEST_CASE("uvm_events: evictions are kept apart from other migrations as asked") {
+  fake_uvm_tools device;
+  deepum_uvm_options o = options_of(device);
+  o.kinds = 1u << DEEPUM_UVM_EVICTION;
+  const reader evictions = open(o);
+  CHECK(device.enabled_types() == 1u << 2);
+  o.kinds = 1u << DEEPUM_UVM_MIGRATION;
+  const reader migrations = open(o);
+  device.push_migration(base, block);
+  device.push_eviction(base + block, block);
+
+  const auto out = take(evictions);
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].kind == DEEPUM_UVM_EVICTION);
+  CHECK(out[0].address == base + block);
+  CHECK(counts(evictions).filtered == 1);
+
+  const auto all = take(migrations);
+  REQUIRE(all.size() == 2);
+  CHECK(all[1].kind == DEEPUM_UVM_MIGRATION);
+  CHECK(all[1].cause == DEEPUM_UVM_CAUSE_EVICTION);
 }
 
 TEST_CASE("uvm_events: each access of the driver has its name, and what has none is counted") {
@@ -305,6 +329,11 @@ TEST_CASE("uvm_events: what is missing is named, with what to do, and nothing is
     device.set_descriptors({{0, "/dev/null"}});
     expected = ENODEV;
     part = "initialise CUDA";
+  }
+  SUBCASE("descriptors cannot be listed") {
+    device.fail_descriptors(EACCES);
+    expected = EACCES;
+    part = "/proc/self/fd";
   }
   SUBCASE("no VA space among the descriptors") {
     device.set_descriptors({{7, "/dev/nvidia-uvm"}, {8, "/dev/nvidia-uvm"}});
@@ -544,6 +573,7 @@ TEST_CASE("uvm_events: the thread is woken before the queue is full, without a t
   o.queue_records = 16;
   o.poll_ms = 1000;
   const reader r = open(o);
+  CHECK(device.threshold() == 4);
   std::uint64_t pushed = 0;
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 4; ++i)
@@ -553,6 +583,19 @@ TEST_CASE("uvm_events: the thread is woken before the queue is full, without a t
   wait_until([&] { return counts(r).wake_ups > 0; });
   CHECK(counts(r).dropped_by_driver == 0);
   CHECK(take(r).size() == 80);
+}
+
+TEST_CASE("uvm_events: an emptied queue wakes nobody") {
+  fake_uvm_tools device;
+  deepum_uvm_options o = options_of(device);
+  o.queue_records = 16;
+  const reader r = open(o);
+  for (std::uint64_t i = 0; i < 6; ++i)
+    device.push_fault(base + block * i);
+  wait_until([&] { return counts(r).read == 6; });
+  const std::uint64_t timeouts = counts(r).timeouts;
+  wait_until([&] { return counts(r).timeouts > timeouts + 1 || counts(r).wake_ups > 30; });
+  CHECK(counts(r).wake_ups <= 6);
 }
 
 TEST_CASE("uvm_events: a dead thread is reported, and take goes on alone") {
@@ -577,6 +620,13 @@ TEST_CASE("uvm_events: a poll that fails now and then, or is interrupted, does n
   wait_until([&] { return device.poll_count() > polls + 30; });
   CHECK(counts(r).thread_alive == 1);
   CHECK(counts(r).poll_errors == 0);
+  for (std::uint64_t round = 1; round <= 4; ++round) {
+    device.fail_polls(EIO, 5);
+    wait_until([&] { return counts(r).poll_errors == 5 * round; });
+    const std::uint64_t timeouts = counts(r).timeouts;
+    wait_until([&] { return counts(r).timeouts > timeouts; });
+  }
+  CHECK(counts(r).thread_alive == 1);
   device.fail_polls(0);
   device.push_fault(base);
   wait_until([&] { return counts(r).read == 1; });
@@ -667,6 +717,26 @@ TEST_CASE("uvm_events: the first of many like faults is there at once, and its r
   CHECK(got[0].repeats == 1);
   CHECK(got[0].order == 2);
   CHECK(counts(r).collapsed == 2);
+}
+
+TEST_CASE("uvm_events: a repeat of what was handed over is not counted for another that waits") {
+  fake_uvm_tools device;
+  deepum_uvm_options o = options_of(device);
+  o.ring_records = 3;
+  const reader r = open(o);
+  end_thread(device, r);
+  device.push_fault(base);
+  device.push_fault(base + block);
+  CHECK(take(r).size() == 2);
+  device.push_fault(base + 2 * block);
+  device.push_fault(base + 3 * block);
+  device.push_fault(base);
+  device.push_fault(base + 3 * block);
+  take(r, 0);
+  const auto got = take(r);
+  REQUIRE(got.size() == 2);
+  CHECK(got[0].repeats == 1);
+  CHECK(got[1].repeats == 2);
 }
 
 TEST_CASE("uvm_events: a fault that the ring dropped is recorded again when it repeats") {
