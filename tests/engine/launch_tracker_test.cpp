@@ -39,15 +39,71 @@ TEST_CASE("a time between two launches belongs to nobody, where it is known when
   CHECK_FALSE(t.executing_at(nanoseconds{5}).valid());
 }
 
-TEST_CASE("what happened longer ago than is remembered belongs to nobody") {
+TEST_CASE("a late fault finds its launch among the last 1024; longer ago it belongs to nobody") {
   launch_tracker t;
-  for (std::uint64_t i = 1; i <= 100; ++i) {
+  constexpr std::uint64_t launches = 3000;
+  constexpr std::uint64_t remembered = 1024;
+  for (std::uint64_t i = 1; i <= launches; ++i) {
     t.issue(launch(i));
     (void)t.finish(launch_id{i}, {}, nanoseconds{static_cast<std::int64_t>(i) * 10});
+    // Every launch of the past, while the history fills, when it is full and after it has turned over.
+    if (i == 1 || i == 700 || i == remembered || i == remembered + 1 || i == launches) {
+      CAPTURE(i);
+      bool right = true;
+      // Of the oldest that is remembered nobody knows when it began, unless it was the first of all.
+      const std::uint64_t oldest = i < remembered ? 1 : i - remembered + 2;
+      for (std::uint64_t j = 1; j <= i; ++j) {
+        for (const std::int64_t before : {10, 5, 1}) {
+          const launch_id expected = j >= oldest ? launch_id{j} : launch_id{};
+          right = right && t.executing_at(nanoseconds{static_cast<std::int64_t>(j) * 10 - before}) == expected;
+        }
+      }
+      CHECK(right);
+      CHECK_FALSE(t.executing_at(nanoseconds{static_cast<std::int64_t>(i) * 10}).valid());  // nothing executes
+    }
   }
-  CHECK(t.executing_at(nanoseconds{985}) == launch_id{99});
-  CHECK(t.executing_at(nanoseconds{405}) == launch_id{41});
-  CHECK_FALSE(t.executing_at(nanoseconds{345}).valid());
+}
+
+TEST_CASE("of launches that finish at the same time the first has the faults before") {
+  launch_tracker t;
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    t.issue(launch(i));
+  }
+  (void)t.finish(launch_id{1}, {}, nanoseconds{10});
+  (void)t.finish(launch_id{2}, {}, nanoseconds{20});
+  (void)t.finish(launch_id{3}, {}, nanoseconds{20});
+  CHECK(t.executing_at(nanoseconds{10}) == launch_id{2});
+  CHECK(t.executing_at(nanoseconds{19}) == launch_id{2});
+  CHECK(t.executing_at(nanoseconds{20}) == launch_id{4});
+}
+
+TEST_CASE("a launch whose end was only noticed gets no fault, and takes none from the others") {
+  launch_tracker t;
+  for (std::uint64_t i = 1; i <= 5; ++i) {
+    t.issue(launch(i));
+  }
+  (void)t.finish(launch_id{1}, {}, nanoseconds{10});
+  CHECK(t.finish(launch_id{2}, {}, nanoseconds{30}, false).has_value());
+  (void)t.finish(launch_id{3}, {}, nanoseconds{40});
+  (void)t.finish(launch_id{4}, {}, nanoseconds{50}, false);
+  CHECK(t.executing_at(nanoseconds{9}) == launch_id{1});
+  CHECK_FALSE(t.executing_at(nanoseconds{10}).valid());  // of the second, or of the third before the end was noticed
+  CHECK_FALSE(t.executing_at(nanoseconds{29}).valid());
+  CHECK(t.executing_at(nanoseconds{30}) == launch_id{3});
+  CHECK_FALSE(t.executing_at(nanoseconds{45}).valid());
+  CHECK(t.executing_at(nanoseconds{50}) == launch_id{5});
+  CHECK(t.finished_up_to() == launch_id{4});
+}
+
+TEST_CASE(
+    "while a launch may have been executing whose end was only noticed, a fault on any stream belongs to nobody") {
+  launch_tracker t;
+  t.issue(launch(1, 0));
+  t.issue(launch(2, 1));
+  (void)t.finish(launch_id{2}, {}, nanoseconds{20}, false);
+  CHECK_FALSE(t.executing_at(nanoseconds{10}).valid());
+  CHECK(t.executing_at(nanoseconds{20}) == launch_id{1});
+  CHECK(t.in_flight() == 1);
 }
 
 TEST_CASE("a closed stream is forgotten when its last launch has finished") {

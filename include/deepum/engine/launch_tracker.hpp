@@ -73,13 +73,11 @@ class launch_tracker {
   [[nodiscard]] launch_id executing_at(nanoseconds when) const {
     launch_id found{};
     for (const one_stream& s : streams_) {
-      const launch_id here = s.executing_at(when);
-      if (here.valid()) {
-        if (found.valid()) {
-          return {};
-        }
-        found = here;
+      const std::optional<launch_id> here = s.executing_at(when);
+      if (!here || (here->valid() && found.valid())) {
+        return {};
       }
+      found = here->valid() ? *here : found;
     }
     return found;
   }
@@ -134,7 +132,8 @@ class launch_tracker {
       }
     }
 
-    [[nodiscard]] launch_id executing_at(nanoseconds when) const {
+    /// The launch that was executing, invalid where none was; nothing where that is not known.
+    [[nodiscard]] std::optional<launch_id> executing_at(nanoseconds when) const {
       if (count == 0 || when >= finished[(count - 1) % history].at) {
         return launches.empty() ? launch_id{} : launches.front().id;
       }
@@ -148,9 +147,12 @@ class launch_tracker {
         }
       }
       if (count - i == history) {
-        return {};  // longer ago than is remembered
+        return std::nullopt;  // longer ago than is remembered
       }
       const finished_launch& next = finished[i % history];
+      if (!next.id.valid()) {
+        return std::nullopt;
+      }
       return when < next.began ? launch_id{} : next.id;
     }
   };
