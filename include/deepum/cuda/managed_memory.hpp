@@ -78,6 +78,7 @@ class managed_memory {
                                        [this](cuda::fault_feed& feed) { return calibrate(feed); });
     feed_ = std::move(found.feed);
     feed_name_ = feed_ ? feed_->name() : "none";
+    feed_alive_.store(feed_ != nullptr, std::memory_order_relaxed);
     description_ = std::move(found.description);
   }
   /// Nothing uses the memory any more.
