@@ -100,19 +100,18 @@ struct chosen_device {
   std::string driver{};
 };
 
-absl::StatusOr<chosen_device> simulated_from_flags(absl::string_view device) {
+absl::StatusOr<chosen_device> simulated_from_flags(const std::string& profile) {
   const std::vector<std::string> known = deepum::sim::profile_names();
-  if (device == "auto" || device == "sim") device = known.front();
-  if (std::find(known.begin(), known.end(), device) == known.end()) {
+  if (std::find(known.begin(), known.end(), profile) == known.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no profile '", device, "'; there are ", absl::StrJoin(known, ", ")));
+        absl::StrCat("there is no profile '", profile, "'; there are ", absl::StrJoin(known, ", ")));
   }
   if (absl::GetFlag(FLAGS_precision) != "fp32") {
     return absl::InvalidArgumentError("the simulated GPU computes in fp32 alone; --precision is for --device cuda");
   }
   const double slowdown = absl::GetFlag(FLAGS_compute_slowdown);
   const std::string slower = slowdown == 1.0 ? "" : absl::StrFormat(", computing %g times slower", slowdown);
-  return chosen_device{.profile = std::string{device}, .name = absl::StrCat("sim:", device, slower)};
+  return chosen_device{.profile = profile, .name = absl::StrCat("sim:", profile, slower)};
 }
 
 // Nothing where this build or this machine has no GPU, and `auto` may do without.
@@ -122,7 +121,7 @@ absl::StatusOr<std::optional<chosen_device>> gpu_from_flags([[maybe_unused]] boo
   const std::optional<cuda_gpu> gpu = find_cuda_gpu(why_not);
   if (!gpu) {
     if (!needed) return std::nullopt;
-    return absl::UnavailableError(absl::StrCat("there is no CUDA device to train on: ", why_not));
+    return absl::UnavailableError(absl::StrCat("--device cuda: ", why_not));
   }
   if (absl::GetFlag(FLAGS_precision) == "bf16" && !gpu->bf16) {
     return absl::UnavailableError(absl::StrCat(gpu->name, " cannot multiply in bf16; use --precision fp32"));
@@ -140,7 +139,9 @@ absl::StatusOr<std::optional<chosen_device>> gpu_from_flags([[maybe_unused]] boo
 absl::StatusOr<chosen_device> device_from_flags() {
   const std::string flag = absl::GetFlag(FLAGS_device);
   absl::string_view device = flag;
-  if (device == "sim" || absl::ConsumePrefix(&device, "sim:")) return simulated_from_flags(device);
+  const std::string first_profile = deepum::sim::profile_names().front();
+  if (device == "sim") return simulated_from_flags(first_profile);
+  if (absl::ConsumePrefix(&device, "sim:")) return simulated_from_flags(std::string{device});
   if (device != "auto" && device != "cuda") {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no device '", device, "'; there are auto, cuda, sim and sim:PROFILE"));
@@ -148,7 +149,7 @@ absl::StatusOr<chosen_device> device_from_flags() {
   absl::StatusOr<std::optional<chosen_device>> gpu = gpu_from_flags(device == "cuda");
   if (!gpu.ok()) return gpu.status();
   if (*gpu) return **std::move(gpu);
-  return simulated_from_flags(device);
+  return simulated_from_flags(first_profile);
 }
 
 absl::StatusOr<precision> precision_from_flags() {

@@ -35,8 +35,8 @@ using progress = std::function<void(const policy_run&)>;
 /// Where the arena of a device learns of page faults, as the device names it; empty where it does not say.
 template <class Arena>
 [[nodiscard]] std::string fault_feed_of(Arena& arena) {
-  if constexpr (requires { std::string{arena.memory().fault_feed_name()}; }) {
-    return std::string{arena.memory().fault_feed_name()};
+  if constexpr (requires { std::string{arena.memory().fault_feed()}; }) {
+    return std::string{arena.memory().fault_feed()};
   } else {
     return {};
   }

@@ -25,11 +25,11 @@ namespace {
 // A model with everything that it stands on.
 struct fixture {
   explicit fixture(const model_shape& shape, std::uint64_t seed, const std::string& policy = "ideal",
-                   bytes memory = 64_MiB)
+                   bytes memory = 64_MiB, purpose use = purpose::training)
       : gpu{deepum::sim::find_profile("h200_pcie5"), {.memory = memory}},
         arena{gpu, {.capacity = 64_MiB, .device_budget = memory, .policy = policy, .log = [](std::string_view) {}}},
         stream{arena},
-        model{arena, stream, shape, seed} {}
+        model{arena, stream, shape, seed, use} {}
 
   sim_backend::device gpu;
   sim_backend::arena arena;
@@ -176,4 +176,74 @@ TEST_CASE("the footprint is what the model allocates") {
   const model_shape shape{.layers = 2, .width = 48, .heads = 3, .context = 7, .batch = 3};
   fixture f{shape, 1};
   CHECK(f.arena.footprint().allocated == footprint(shape));
+}
+
+TEST_CASE("a model for evaluation finds the loss of one for training, with two layers' activations and no gradients") {
+  for (const std::int64_t layers : {1, 2, 5}) {
+    CAPTURE(layers);
+    const model_shape shape{.layers = layers, .width = 48, .heads = 3, .context = 7, .batch = 3};
+    std::mt19937_64 random{4};
+    const std::vector<std::int32_t> tokens = random_bytes(random, shape.rows());
+    const std::vector<std::int32_t> targets = random_bytes(random, shape.rows());
+    fixture training{shape, 8};
+    training.model.differentiate(tokens, targets);
+    fixture evaluation{shape, 8, "ideal", 64_MiB, purpose::evaluation};
+    evaluation.model.evaluate(tokens, targets);
+    CHECK(evaluation.model.loss() == training.model.loss());
+    CHECK(evaluation.model.predict(std::span{tokens}.first(4)) == training.model.predict(std::span{tokens}.first(4)));
+
+    CHECK(evaluation.model.gradients().empty());
+    CHECK(evaluation.arena.footprint().allocated == footprint(shape, precision::fp32, purpose::evaluation));
+    CHECK(evaluation.arena.footprint().allocated < training.arena.footprint().allocated);
+    for (std::size_t t = 0; t < evaluation.model.sizes().size(); ++t) {
+      const std::int64_t n = evaluation.model.sizes()[t].count();
+      CHECK(read(evaluation, evaluation.model.weights()[t], n) == read(training, training.model.weights()[t], n));
+    }
+  }
+}
+
+TEST_CASE("every policy evaluates to the same losses in a third of the memory") {
+  const model_shape shape{.layers = 4, .width = 128, .heads = 4, .context = 32, .batch = 4};
+  const bytes needed = footprint(shape, precision::fp32, purpose::evaluation);
+  const bytes third = deepum::block_size * (needed / deepum::block_size / 3);
+  std::vector<float> expected;
+  for (const std::string_view policy : deepum::policy_names()) {
+    CAPTURE(policy);
+    fixture f{shape, 3, std::string{policy}, policy == "ideal" ? 64_MiB : third, purpose::evaluation};
+    std::mt19937_64 random{3};
+    std::vector<float> losses;
+    for (int step = 0; step < 4; ++step) {
+      f.model.evaluate(random_bytes(random, shape.rows()), random_bytes(random, shape.rows()));
+      losses.push_back(f.model.loss());
+    }
+    if (expected.empty()) expected = losses;
+    CHECK(losses == expected);
+  }
+}
+
+TEST_CASE("in bf16 a weight takes 18 bytes for training and 2 for evaluation, and activations shrink by half") {
+  const model_shape wide{.layers = 2, .width = 1024, .heads = 8, .context = 64, .batch = 1};
+  std::int64_t weights = 0;
+  for (const tensor_size& t : parameter_sizes(wide))
+    weights += t.count();
+  const auto of_weights = [&](precision p, purpose use) {
+    const bytes batch{static_cast<std::uint64_t>(wide.rows()) * 12};
+    return static_cast<double>((footprint(wide, p, use) - size_of(activation_sizes(wide, p, use)) - batch).count) /
+           static_cast<double>(weights);
+  };
+  CHECK(of_weights(precision::fp32, purpose::training) == doctest::Approx(16).epsilon(1e-4));
+  CHECK(of_weights(precision::bf16, purpose::training) == doctest::Approx(18).epsilon(1e-4));
+  CHECK(of_weights(precision::fp32, purpose::evaluation) == doctest::Approx(4).epsilon(1e-4));
+  CHECK(of_weights(precision::bf16, purpose::evaluation) == doctest::Approx(2).epsilon(1e-4));
+
+  const auto activations = [&](precision p, purpose use) {
+    return static_cast<double>(size_of(activation_sizes(wide, p, use)).count);
+  };
+  CHECK(activations(precision::bf16, purpose::training) / activations(precision::fp32, purpose::training) ==
+        doctest::Approx(0.5).epsilon(0.01));
+  model_shape deeper = wide;
+  deeper.layers = 40;
+  CHECK(size_of(activation_sizes(deeper, precision::fp32, purpose::evaluation)) ==
+        size_of(activation_sizes(wide, precision::fp32, purpose::evaluation)));
+  CHECK(footprint(wide, precision::fp32, purpose::training, 3_MiB) - footprint(wide) == 3_MiB);
 }

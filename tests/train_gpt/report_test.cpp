@@ -1,14 +1,17 @@
 #include "../../examples/train_gpt/report.hpp"
 
+#include "../../examples/train_gpt/backend_sim.hpp"
 #include "../../examples/train_gpt/options.hpp"
 #include "../../examples/train_gpt/text.hpp"
 #include "../../examples/train_gpt/training.hpp"
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 using namespace train_gpt;
 using namespace deepum::literals;
@@ -96,4 +99,60 @@ TEST_CASE("the table gives each policy's share of ideal speed, and its faults ag
   CHECK(table.find("25.0") != std::string::npos);
   CHECK(table.find("80.0") != std::string::npos);
   CHECK(table.find("ideal 0.00 % auto 0.50 %") != std::string::npos);
+}
+
+TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU only where there is one") {
+  report r{"sim:x",
+           4_MiB,
+           2_MiB,
+           {policy_run{.name = "um",
+                       .step_ns = {1},
+                       .faults = {0},
+                       .faults_changing = {0},
+                       .bytes_in = {0},
+                       .bytes_out = {0},
+                       .stall_ns = {0},
+                       .loss = {1}}}};
+  nlohmann::ordered_json json = json_of(r);
+  CHECK(json["precision"] == "fp32");
+  CHECK(json["evaluate"] == false);
+  CHECK_FALSE(json.contains("driver"));
+  CHECK_FALSE(json["policies"][0].contains("fault_feed"));
+  CHECK(table_of(r).find("no budget") == std::string::npos);
+  CHECK(table_of(r).find("forward pass alone") == std::string::npos);
+
+  r.precision = "bf16";
+  r.evaluate = true;
+  r.driver = "13.0";
+  r.runs[0].fault_feed = "driver";
+  json = json_of(r);
+  CHECK(json["precision"] == "bf16");
+  CHECK(json["evaluate"] == true);
+  CHECK(json["driver"] == "13.0");
+  CHECK(json["policies"][0]["fault_feed"] == "driver");
+  CHECK(table_of(r).find("sim:x, bf16, forward pass alone, footprint") != std::string::npos);
+  CHECK(table_of(r).find("Under um the driver knows no budget") != std::string::npos);
+  r.runs[0].name = "auto";
+  CHECK(table_of(r).find("no budget") == std::string::npos);
+}
+
+TEST_CASE("the training loop evaluates where it is told to: no step changes the weights") {
+  std::string text;
+  for (int i = 0; i < 500; ++i)
+    text.push_back(static_cast<char>('a' + i * 7 % 26));
+  run_options options{.profile = "h200_pcie5", .budget = 4_MiB, .steps = 3, .learning_rate = 1e-2F, .seed = 2};
+  options.shape = {.layers = 2, .width = 32, .heads = 2, .context = 16, .batch = 2};
+  const auto run = [&](purpose use, const char* policy) {
+    options.use = use;
+    return train<sim_backend>(
+        options, policy, text, [](const policy_run&) {}, nullptr);
+  };
+  const policy_run evaluated = run(purpose::evaluation, "auto");
+  const policy_run trained = run(purpose::training, "auto");
+  REQUIRE(evaluated.loss.size() == 3);
+  CHECK(evaluated.loss[0] == trained.loss[0]);
+  CHECK(evaluated.loss[2] > trained.loss[2]);  // which has learned something
+  CHECK(run(purpose::evaluation, "ideal").loss == evaluated.loss);
+  CHECK(evaluated.faults_changing == std::vector<std::uint64_t>(3));
+  CHECK(evaluated.fault_feed.empty());
 }
