@@ -84,7 +84,7 @@ typedef struct deepum_uvm_system {
 typedef struct deepum_uvm_options {
   uint32_t queue_records;  ///< slots of the driver's queue, a power of two from 2 to 2^22; 0: 65536 (4 MiB)
   uint32_t ring_records;   ///< records kept until they are taken, 1 to 2^24; 0: 65536 (4 MiB)
-  unsigned kinds;          ///< bits of deepum_uvm_kind; 0: GPU faults alone, the only kind that costs no speed
+  unsigned kinds;          ///< bits of deepum_uvm_kind; 0: GPU faults alone; migrations and evictions slow faults down
   uintptr_t first, size;   ///< only addresses in [first, first + size), ranges that overlap it; size 0: all
   int keep_repeats;  ///< not 0: hand over every fault record; 0: those alike in 2 MiB block, access, GPU and batch once
   int poll_ms;       ///< the thread looks at least this often, 1 to 1000; 0: 20
