@@ -25,18 +25,19 @@ class gpu_clock {
  public:
   /// @errors  `status::device_failure`.
   gpu_clock() {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    check(cudaEventCreateWithFlags(&anchor_, cudaEventDefault), "cudaEventCreateWithFlags");
-    check(cudaEventCreateWithFlags(&next_, cudaEventDefault), "cudaEventCreateWithFlags");
-    check(cudaEventRecord(anchor_, stream_), "cudaEventRecord");
-    check(cudaEventSynchronize(anchor_), "cudaEventSynchronize");
+    try {
+      check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      check(cudaEventCreateWithFlags(&anchor_, cudaEventDefault), "cudaEventCreateWithFlags");
+      check(cudaEventCreateWithFlags(&next_, cudaEventDefault), "cudaEventCreateWithFlags");
+      check(cudaEventRecord(anchor_, stream_), "cudaEventRecord");
+      check(cudaEventSynchronize(anchor_), "cudaEventSynchronize");
+    } catch (...) {
+      close();
+      throw;
+    }
     anchored_at_ = host_now();
   }
-  ~gpu_clock() {
-    (void)worked(cudaEventDestroy(next_));
-    (void)worked(cudaEventDestroy(anchor_));
-    (void)worked(cudaStreamDestroy(stream_));
-  }
+  ~gpu_clock() { close(); }
   gpu_clock(const gpu_clock&) = delete;
   gpu_clock& operator=(const gpu_clock&) = delete;
 
@@ -88,6 +89,17 @@ class gpu_clock {
   static constexpr nanoseconds lateness = std::chrono::microseconds(8);
 
  private:
+  void close() {
+    for (const cudaEvent_t e : {next_, anchor_}) {
+      if (e != nullptr) {
+        (void)worked(cudaEventDestroy(e));
+      }
+    }
+    if (stream_ != nullptr) {
+      (void)worked(cudaStreamDestroy(stream_));
+    }
+  }
+
   cudaStream_t stream_ = nullptr;
   cudaEvent_t anchor_ = nullptr;
   cudaEvent_t next_ = nullptr;
