@@ -175,11 +175,8 @@ class engine {
     std::lock_guard lock(state_mutex_);
     absorb();
     for_each(range, [&](block_id b) { set_liveness(b, liveness::live); });
-    if constexpr (detail::renews_blocks<Memory>) {
-      memory_.renew(range);
-    }
     policy_->on_live(range, map_);
-    return !discarding(range);
+    return renewed(range);
   }
   /// Takes in what happened up to now, so that `finished` knows of it; plans nothing.
   void catch_up() {
@@ -190,7 +187,7 @@ class engine {
   [[nodiscard]] bool settled(block_range range) {
     std::lock_guard lock(state_mutex_);
     absorb();
-    return !discarding(range);
+    return renewed(range);
   }
   /// The blocks hold nothing of value any more, as a whole.
   /// @param how   `unallocated` or `inactive`.
@@ -1126,6 +1123,17 @@ class engine {
                        [range](const outstanding& o) { return o.what.range.overlaps(range); }) ||
            std::any_of(discards_.requested.begin(), discards_.requested.end(),
                        [range](const command& c) { return c.range.overlaps(range); });
+  }
+  /// Blocks of which no discard is on its way any more may be touched without being prefetched.
+  /// @returns  Whether that is so.
+  bool renewed(block_range range) {
+    if (discarding(range)) {
+      return false;
+    }
+    if constexpr (detail::renews_blocks<Memory>) {
+      memory_.renew(range);
+    }
+    return true;
   }
   [[nodiscard]] lane& lane_of(action what) {
     switch (what) {
