@@ -71,11 +71,18 @@ class launch_log {
     if (finished == 0) {
       return !waiting_.empty();
     }
+    // What is not timed was over when the next one behind it was, or now.
+    times_.resize(finished);
+    nanoseconds latest = gpu_clock::host_now();
+    for (std::size_t i = finished; i-- > 0;) {
+      latest = is_timed(waiting_[i]) ? std::min(latest, clock.time_of(waiting_[i].ended)) : latest;
+      times_[i] = latest;
+    }
     nanoseconds last = last_finish_;
     for (std::size_t i = 0; i < finished; ++i) {
       const entry& e = waiting_[i];
-      device_event event{.what = device_event::kind::launch_finished, .launch = e.id};
-      event.at = std::max(last, e.timed && e.ended != nullptr ? clock.time_of(e.ended) : gpu_clock::host_now());
+      device_event event{.what = device_event::kind::launch_finished, .timed = is_timed(e), .launch = e.id};
+      event.at = std::max(last, times_[i]);
       if (e.began != nullptr) {
         event.began = std::min(std::max(last, clock.time_of(e.began)), event.at);
       }
@@ -99,11 +106,15 @@ class launch_log {
     cudaEvent_t ended = nullptr;  // none: the event could not be recorded; it has finished when the next one has
     bool timed = false;
   };
+  [[nodiscard]] static bool is_timed(const entry& e) { return e.timed && e.ended != nullptr; }
 
+  [[nodiscard]] bool captured() const {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    return !worked(cudaStreamIsCapturing(stream_, &capture)) || capture != cudaStreamCaptureStatusNone;
+  }
   /// An event in the stream; none where that fails, or where a capture would take it into its graph.
   cudaEvent_t record(bool timed) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (!worked(cudaStreamIsCapturing(stream_, &capture)) || capture != cudaStreamCaptureStatusNone) {
+    if (captured()) {
       return nullptr;
     }
     cudaEvent_t event = nullptr;
@@ -145,7 +156,7 @@ class launch_log {
       known += without_event + 1;
       without_event = 0;
     }
-    if (without_event != 0) {
+    if (without_event != 0 && !captured()) {  // to ask a stream would spoil its capture
       const cudaError_t state = cudaStreamQuery(stream_);
       if (state != cudaSuccess) {
         (void)cudaGetLastError();
@@ -175,6 +186,7 @@ class launch_log {
   std::vector<cudaEvent_t> timed_{};
   std::vector<cudaEvent_t> untimed_{};
   std::deque<entry> waiting_{};  // of `collect`, like what follows
+  std::vector<nanoseconds> times_{};
   nanoseconds last_finish_{};
 };
 

@@ -12,6 +12,7 @@
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/cuda/migration_lane.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
@@ -102,7 +103,7 @@ class managed_memory {
     if (!worked(cudaSetDevice(owner_.properties().ordinal)) || !worked(cudaMemGetInfo(&free, &total))) {
       return {};
     }
-    return bytes{free} + block_size * kept_chunks(bytes{free});
+    return std::min(bytes{free} + block_size * kept_chunks(bytes{free}), bytes{total});
   }
 
   /// @name Commands
@@ -174,6 +175,7 @@ class managed_memory {
   void poll(std::vector<device_event>& events) {
     const std::lock_guard lock(poll_mutex_);
     (void)worked(cudaSetDevice(owner_.properties().ordinal));
+    const relaxed_capture relaxed;
     const std::size_t first = events.size();
     {
       const std::lock_guard happened(happened_mutex_);
@@ -182,12 +184,16 @@ class managed_memory {
     }
     clock_.keep_up();
     bool in_flight = false;
+    const bool launched = launched_.exchange(false, std::memory_order_relaxed);
     for (launch_log* log : logs_) {
       in_flight = log->collect(clock_, events) || in_flight;
     }
     // The driver knows of a fault before the launch goes on, so that after the ends of launches come all their faults.
-    take_faults(in_flight, events);
+    take_faults(in_flight, launched, events);
     in_flight_.store(in_flight, std::memory_order_relaxed);
+    if (in_flight) {
+      launched_.store(true, std::memory_order_relaxed);
+    }
     std::stable_sort(events.begin() + static_cast<std::ptrdiff_t>(first), events.end(),
                      [](const device_event& a, const device_event& b) { return a.at < b.at; });
   }
@@ -258,6 +264,7 @@ class managed_memory {
   }
   /// A launch has been given to the device.
   void issued() {
+    launched_.store(true, std::memory_order_relaxed);
     in_flight_.store(true, std::memory_order_relaxed);
     notify();
   }
@@ -384,14 +391,14 @@ class managed_memory {
   }
 
   /// A fault brings its block, or a part of it.
-  void take_faults(bool in_flight, std::vector<device_event>& events) {
+  void take_faults(bool in_flight, bool launched, std::vector<device_event>& events) {
     if (!feed_) {
       return;
     }
     samples_.clear();
     if (in_flight) {
       feed_->take(samples_);
-    } else if (in_flight_.load(std::memory_order_relaxed)) {
+    } else if (launched) {
       feed_->take_all(samples_);  // the last launch has just finished
     }
     lost_.store(feed_->lost(), std::memory_order_relaxed);
@@ -480,6 +487,7 @@ class managed_memory {
   std::atomic<std::int64_t> timed_left_{launches_timed};
   std::atomic<int> streams_{0};
   std::atomic<bool> in_flight_{false};         // launches, when last looked
+  std::atomic<bool> launched_{false};          // since the faults were taken last, or before and not finished by then
   std::atomic<std::uint64_t> outstanding_{0};  // commands
 
   std::mutex pump_mutex_;
