@@ -69,12 +69,17 @@ class migration_lane {
     if (gpu.options().migrations == migration_context::own) {
       context_.emplace(gpu.properties().ordinal);
     }
-    enter();
-    const cudaError_t made = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-    const cudaError_t ready = made == cudaSuccess ? make_events() : made;
-    gpu.make_current();
-    check(ready, "cudaStreamCreateWithFlags");
-    thread_ = std::thread([this] { run(); });
+    try {
+      enter();
+      check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      check(make_events(), "cudaEventCreateWithFlags");
+      gpu.make_current();
+      thread_ = std::thread([this] { run(); });
+    } catch (...) {
+      close();
+      (void)worked(cudaSetDevice(gpu.properties().ordinal));
+      throw;
+    }
   }
   /// Carries out what was submitted.
   ~migration_lane() {
@@ -176,11 +181,18 @@ class migration_lane {
         end_first();
       }
     }
-    (void)worked(cudaStreamSynchronize(stream_));
+    close();
+  }
+  void close() {
+    if (stream_ != nullptr) {
+      (void)worked(cudaStreamSynchronize(stream_));
+    }
     for (const cudaEvent_t e : events_) {
       (void)worked(cudaEventDestroy(e));
     }
-    (void)worked(cudaStreamDestroy(stream_));
+    if (stream_ != nullptr) {
+      (void)worked(cudaStreamDestroy(stream_));
+    }
   }
 
   /// Carries out the first command, or gives its first piece to the driver. @returns  Whether to go on at once.
@@ -196,6 +208,9 @@ class migration_lane {
         evict_piece();
         return false;
       case action::discard:
+        if (!pieces_.empty()) {
+          return false;
+        }
         discard();
         return true;
       case action::advise:
@@ -247,6 +262,10 @@ class migration_lane {
           if (advise_driver(run, cudaMemAdviseSetReadMostly)) {
             marks_.set(run, mark::duplicated);
           }
+          // Another thread may have ended it meanwhile, and has not found anything to end.
+          for_each_run(
+              run, [this](block_id b) { return !marks_.has(b, mark::read_mostly); },
+              [this](block_range ended) { end_duplication(ended); });
         });
   }
   void end_first() {
