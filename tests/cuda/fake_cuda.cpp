@@ -449,6 +449,12 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   return noted(e, flags);
 }
 
+/// What a captured stream answers whoever asks how far it is, in any mode.
+cudaError_t spoiled_capture() {
+  ++rt().now.counted.capture_violations;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
 /// An answer through a pointer.
 template <class T>
 cudaError_t give(T* to, T value) {
@@ -952,6 +958,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call("cudaStreamSynchronize", unsafe, [&](guard& lock) {
     const auto f = find_stream(stream);
+    if (f != nullptr && f->capturing) return spoiled_capture();
     return f == nullptr ? cudaErrorInvalidResourceHandle : drain(lock, f);
   });
 }
@@ -959,6 +966,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", unsafe, [&](guard&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (f->capturing) return spoiled_capture();
     if (f->finished != f->issued) return cudaErrorNotReady;
     acquire_order(f.get());
     return cudaSuccess;

@@ -50,7 +50,8 @@
 /// they hand on the error of earlier work.
 ///
 /// While a stream is captured, what is put into it is counted and not executed. A call that a capture in global mode
-/// forbids (malloc, free, query, synchronize) fails, unless its thread has exchanged its mode for relaxed.
+/// forbids (malloc, free, query, synchronize) fails, unless its thread has exchanged its mode for relaxed. To ask or
+/// await the captured stream itself is never allowed.
 ///
 /// All functions may be called from any thread. ThreadSanitizer is shown the order that CUDA promises and no other: a
 /// call before the work it puts into a stream, and work before a wait or a query that finds it done. So it sees races
