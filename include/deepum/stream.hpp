@@ -147,7 +147,7 @@ class stream {
   template <class Kernel, class... Args>
   launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::argument_reader<sizeof...(Args)> reader(name);
-    const auto offset_of = [this](const void* p) { return arena_.offset_of(p); };
+    [[maybe_unused]] const auto offset_of = [this](const void* p) { return arena_.offset_of(p); };
     (reader.read(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
     const open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
     native_.launch(grid, block, shared, kernel, detail::kernel_argument(std::forward<Args>(args))...);
