@@ -26,9 +26,12 @@ inline namespace v0 {
 /// Chaining: a fault starts a chain at its block in the table of the executing launch, and the walk takes all
 /// successors. The chain leaves a launch at its end block, or when no unvisited successor remains, and goes on at the
 /// start block of the predicted next launch (one that has never faulted has none, and is passed by). It pauses N
-/// launches ahead of the executing one and resumes when that one finishes. It ends at the next fault, which starts
-/// another, or where no next launch is predicted. A fault that no launch can be held responsible for trains nothing and
-/// starts nothing.
+/// launches ahead of the executing one, or sooner where what is expected fills the budget, and resumes when that one
+/// finishes. It ends at the next fault, which starts another, or where no next launch is predicted. A fault that no
+/// launch can be held responsible for trains nothing and starts nothing.
+///
+/// The pause for the budget is ours: where the next N launches need more than it holds, all of it is expected and
+/// nothing could leave. So is recognising a launch whose scalars alone have changed (`policy_options::recognise`).
 ///
 /// Pre-eviction: what the chain has visited for the executing and the next N launches, and what the executing ones
 /// faulted on, is expected. The rest makes room, least recently migrated first; contents that are dead are discarded
@@ -39,7 +42,7 @@ class deepum_policy final : public policy {
 
   explicit deepum_policy(const policy_options& options = {})
       : options_(options),
-        history_(recognises, predicts),
+        history_(options.recognise, predicts),
         tables_(options.block_table) {}
 
   [[nodiscard]] std::string_view name() const override { return "deepum"; }
@@ -63,6 +66,10 @@ class deepum_policy final : public policy {
       tables_.finish(s.in_flight.front().launch);
       s.in_flight.pop_front();
       ++s.finished;
+      expected_blocks_ -= s.expected.empty() ? 0 : s.expected.front();
+      if (!s.expected.empty()) {
+        s.expected.pop_front();
+      }
     }
   }
 
@@ -103,7 +110,7 @@ class deepum_policy final : public policy {
     std::int64_t wanted = 0;
     if (options_.prefetch) {
       partial_.write(map, out);
-      extend_chain();
+      extend_chain(map.budget());
       wanted = static_cast<std::int64_t>(collect_missing(map));
     }
     if (wanted <= map.room() && map.occupied() <= map.budget()) {
@@ -150,7 +157,7 @@ class deepum_policy final : public policy {
   void load(archive_reader& in, std::uint32_t blocks) override {
     expects(launches_ == 0, "a policy gets its tables before the first launch");
     auto loaded = in.section(tag, [&] {
-      history launches = history::load(in, recognises, predicts);
+      history launches = history::load(in, options_.recognise, predicts);
       const execution_id last{launches.execution_ids()};
       return std::pair(std::move(launches), pair_tables::load(in, options_.block_table, last, blocks));
     });
@@ -170,7 +177,6 @@ class deepum_policy final : public policy {
 
  private:
   static constexpr archive_tag tag = make_archive_tag("dpum");
-  static constexpr recognition recognises = recognition::exact;
   static constexpr execution_table::match predicts = execution_table::match::published;
 
   struct flight {
@@ -183,6 +189,7 @@ class deepum_policy final : public policy {
     std::uint32_t lookahead = published_lookahead;
     std::uint64_t finished = 0;
     std::deque<flight> in_flight{};
+    std::deque<std::uint32_t> expected{};  // blocks, by ordinal from `finished` on
   };
   struct chained_block {
     block_id block{};
@@ -220,8 +227,11 @@ class deepum_policy final : public policy {
     }
   }
 
-  void extend_chain() {
+  void extend_chain(std::uint32_t budget) {
     while (chain_.active) {
+      if (expected_blocks_ >= budget && chain_.ordinal > streams_[chain_.stream].finished) {
+        return;  // paused
+      }
       if (const std::optional<block_id> b = walk_.next()) {
         take(*b);
         continue;
@@ -253,7 +263,20 @@ class deepum_policy final : public policy {
     if (b.value >= expected_.size()) {
       expected_.resize(std::size_t{b.value} + 1);
     }
+    if (is_expected(b)) {
+      const expectation& before = expected_[b.value];
+      per_stream& s = streams_[before.stream];
+      --s.expected[static_cast<std::size_t>(before.ordinal - s.finished)];
+      --expected_blocks_;
+    }
     expected_[b.value] = {ordinal, stream};
+    per_stream& s = streams_[stream];
+    if (ordinal >= s.finished) {
+      const auto ahead = static_cast<std::size_t>(ordinal - s.finished);
+      s.expected.resize(std::max(s.expected.size(), ahead + 1));
+      ++s.expected[ahead];
+      ++expected_blocks_;
+    }
   }
   [[nodiscard]] bool is_expected(block_id b) const {
     if (b.value >= expected_.size() || expected_[b.value].stream == no_stream) {
@@ -361,6 +384,7 @@ class deepum_policy final : public policy {
   std::deque<chained_block> queue_{};     // visited, not known to have arrived
   std::vector<chained_block> missing_{};  // of those, what this plan may ask for
   std::vector<expectation> expected_{};   // by block
+  std::uint32_t expected_blocks_ = 0;     // expected by a launch that has not finished
   detail::partial_blocks partial_{};
   detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block_table.hpp>
+#include <deepum/core/execution_id_table.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,20 +19,21 @@ enum class prediction : std::uint8_t {
 
 /// What the maker of a policy may choose. A policy ignores what does not concern it.
 struct policy_options {
-  std::optional<std::uint32_t> lookahead{};    ///< degree N in launches; nothing: the policy's own
-  block_table_shape block_table{};             ///< `deepum`, and `auto` with `prediction::pairs`
-  bool prefetch = true;                        ///< false: for ablations
-  bool pre_evict = true;                       ///< false: `deepum` takes room as the driver does, `auto` takes none
-  bool invalidate = true;                      ///< false: dead contents are moved like live ones
-  prediction predict = prediction::automatic;  ///< `auto`
-  bool hold_launches = true;                   ///< false: a launch never waits for what is being brought for it
-  bool advise = false;                         ///< advice from the tables; a read-mostly copy cannot be freed yet
-  bool discard_overwritten = false;            ///< `auto`: see `auto_policy`; needs an engine that can order it
-  std::uint32_t max_execution_ids = 65536;     ///< `auto`: execution IDs kept; 0: unbounded
-  std::size_t max_execution_records = 131072;  ///< `auto`: records of the execution table; 0: unbounded
-  std::uint32_t horizon = 4096;                ///< `auto`: launches whose next uses are known, for evictions
-  std::uint32_t max_upcoming_uses = 262144;    ///< `auto`: uses of blocks by those launches, each 16 bytes
-  std::uint32_t longest_step = 65536;          ///< `auto`: launches of a step that is planned as a whole; 0: none is
+  std::optional<std::uint32_t> lookahead{};       ///< degree N in launches; nothing: the policy's own
+  block_table_shape block_table{};                ///< `deepum`, and `auto` with `prediction::pairs`
+  recognition recognise = recognition::adaptive;  ///< `deepum`: when two launches are the same; published: exact
+  bool prefetch = true;                           ///< false: for ablations
+  bool pre_evict = true;                          ///< false: `deepum` takes room as the driver does, `auto` takes none
+  bool invalidate = true;                         ///< false: dead contents are moved like live ones
+  prediction predict = prediction::automatic;     ///< `auto`
+  bool hold_launches = true;                      ///< false: a launch never waits for what is being brought for it
+  bool advise = false;                            ///< advice from the tables; a read-mostly copy cannot be freed yet
+  bool discard_overwritten = false;               ///< `auto`: see `auto_policy`; needs an engine that can order it
+  std::uint32_t max_execution_ids = 65536;        ///< `auto`: execution IDs kept; 0: unbounded
+  std::size_t max_execution_records = 131072;     ///< `auto`: records of the execution table; 0: unbounded
+  std::uint32_t horizon = 4096;                   ///< `auto`: launches whose next uses are known, for evictions
+  std::uint32_t max_upcoming_uses = 262144;       ///< `auto`: uses of blocks by those launches, each 16 bytes
+  std::uint32_t longest_step = 65536;             ///< `auto`: launches of a step that is planned as a whole; 0: none is
 };
 
 }  // namespace v0
