@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace deepum {
@@ -108,13 +109,17 @@ class launch_log {
   };
   [[nodiscard]] static bool is_timed(const entry& e) { return e.timed && e.ended != nullptr; }
 
-  [[nodiscard]] bool captured() const {
+  /// Whether the stream is being captured; nothing where the runtime does not say.
+  [[nodiscard]] std::optional<bool> captured() const {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    return !worked(cudaStreamIsCapturing(stream_, &capture)) || capture != cudaStreamCaptureStatusNone;
+    if (!worked(cudaStreamIsCapturing(stream_, &capture))) {
+      return std::nullopt;
+    }
+    return capture != cudaStreamCaptureStatusNone;
   }
   /// An event in the stream; none where that fails, or where a capture would take it into its graph.
   cudaEvent_t record(bool timed) {
-    if (captured()) {
+    if (captured().value_or(true)) {
       return nullptr;
     }
     cudaEvent_t event = nullptr;
@@ -156,7 +161,7 @@ class launch_log {
       known += without_event + 1;
       without_event = 0;
     }
-    if (without_event != 0 && !captured()) {  // to ask a stream would spoil its capture
+    if (without_event != 0 && !captured().value_or(false)) {  // to ask a stream would spoil its capture
       const cudaError_t state = cudaStreamQuery(stream_);
       if (state != cudaSuccess) {
         (void)cudaGetLastError();
