@@ -75,6 +75,7 @@ struct injection {
   std::string name;  ///< empty: any
   unsigned left = 0;
   cudaError_t error{};
+  bool always = false;
 };
 
 /// All that `reset` sets back.
@@ -107,6 +108,7 @@ struct state {
   std::map<std::string, std::uint64_t, std::less<>> calls;
   std::vector<hint> hints;
   std::vector<launch> launches;
+  std::vector<std::string> failed;
 };
 
 /// Never destroyed: workers may outlive main's statics.
@@ -417,10 +419,11 @@ cudaError_t noted(cudaError_t e, unsigned flags = 0) {
 cudaError_t injected(const char* name) {
   state& s = rt().now;
   for (auto it = s.injections.begin(); it != s.injections.end(); ++it) {
-    if ((it->name.empty() || it->name == name) && --it->left == 0) {
+    if ((it->name.empty() || it->name == name) && (it->always || --it->left == 0)) {
       const cudaError_t e = it->error;
-      s.injections.erase(it);
+      if (!it->always) s.injections.erase(it);
       ++s.counted.failures;
+      s.failed.emplace_back(name);
       return e;
     }
   }
@@ -595,8 +598,8 @@ cudaError_t put_batch(cudaStream_t stream, hint::kind what, void** firsts, const
 // --- The driver API, as far as it is asked for through the runtime's. Its error codes have the same numbers. ---
 
 template <class F>
-CUresult driver_call(const char* name, F body) {
-  return static_cast<CUresult>(call(name, of_driver, [&](guard&) { return body(rt().now); }));
+CUresult driver_call(const char* name, F body, unsigned flags = 0) {
+  return static_cast<CUresult>(call(name, of_driver | flags, [&](guard&) { return body(rt().now); }));
 }
 
 CUresult device_get(CUdevice* device, int ordinal) {
@@ -627,7 +630,7 @@ CUresult context_set_current(CUcontext context) {
   });
 }
 CUresult context_destroy(CUcontext context) {
-  return driver_call("cuCtxDestroy", [&](state& s) {
+  const auto destroy = [&](state& s) {
     if (s.contexts.erase(context) == 0) return cudaErrorDeviceUninitialized;
     // Its streams and events end with it; whoever destroys them later is told so.
     for (auto it = s.streams.begin(); it != s.streams.end();) {
@@ -642,7 +645,8 @@ CUresult context_destroy(CUcontext context) {
     std::erase_if(s.events, [&](auto& e) { return e.second.context == context; });
     rt().changed.notify_all();
     return cudaSuccess;
-  });
+  };
+  return driver_call("cuCtxDestroy", destroy, releases);
 }
 
 void advise(block& b, cudaMemoryAdvise advice, int place) {
@@ -805,6 +809,9 @@ void set_capturing(cudaStream_t stream, bool capturing) {
 void fail_call(std::string_view name, unsigned nth, cudaError_t error) {
   locked([&](state& s) { s.injections.push_back({std::string(name), nth, error}); });
 }
+void fail_all_calls(std::string_view name, cudaError_t error) {
+  locked([&](state& s) { s.injections.push_back({std::string(name), 0, error, true}); });
+}
 void fail_nth_call_of_any(unsigned nth, cudaError_t error) { fail_call({}, nth, error); }
 void break_device(cudaError_t error) {
   locked([&](state& s) {
@@ -820,6 +827,9 @@ std::uint64_t calls(std::string_view name) {
     const auto it = s.calls.find(name);
     return it == s.calls.end() ? 0 : it->second;
   });
+}
+std::vector<std::string> failed_calls() {
+  return locked([](state& s) { return s.failed; });
 }
 std::vector<hint> hints() {
   return locked([](state& s) { return s.hints; });

@@ -117,7 +117,8 @@ void set_capturing(cudaStream_t stream, bool capturing);
 
 /// The `nth` call of `name` from now on (1: the next) does nothing and returns `error`.
 void fail_call(std::string_view name, unsigned nth, cudaError_t error);
-/// The same for the nth call of any function; those that only report errors do not count.
+void fail_all_calls(std::string_view name, cudaError_t error);  ///< from now on
+/// `fail_call` for the nth call of any function; those that only report errors do not count.
 void fail_nth_call_of_any(unsigned nth, cudaError_t error);
 /// The device breaks, with an error that sticks. A kernel may call this.
 void break_device(cudaError_t error);
@@ -140,6 +141,7 @@ struct statistics {
 };
 [[nodiscard]] statistics stats();
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
+[[nodiscard]] std::vector<std::string> failed_calls();     ///< functions that `statistics::failures` counts, in order
 
 /// A range that a call which succeeded has named; in order of the calls, batches range by range.
 struct hint {
