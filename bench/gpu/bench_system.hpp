@@ -1,0 +1,216 @@
+#pragma once
+
+#include "energy.hpp"
+#include "hand_memory.hpp"
+#include "report.hpp"
+#include "told_traffic.hpp"
+#include <deepum/arena.hpp>
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/device.hpp>
+#include <deepum/cuda/managed_memory.hpp>
+#include <deepum/cuda/stream.hpp>
+#include <deepum/stream.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace deepum::gpu_bench {
+
+using library_arena = deepum::arena<cuda::managed_memory>;
+using library_stream = deepum::stream<cuda::managed_memory>;
+
+/// What all runs have in common.
+struct bench_settings {
+  std::vector<std::string> systems{};
+  std::vector<double> budgets{};  ///< percent of the footprint
+  std::int64_t steps = 0;
+  std::int64_t warm_up = 0;
+  std::int64_t audit = 0;  ///< steps behind the timed ones, in which the driver tells what it moves
+  std::uint64_t seed = 0;
+  cuda::fault_source feed = cuda::fault_source::automatic;
+  const energy_meter* energy = nullptr;
+  link_rates managed{};
+  link_rates pinned{};
+  std::function<void(const std::string&)> say = [](const std::string&) {};
+
+  [[nodiscard]] bool wants(std::string_view system) const {
+    return std::find(systems.begin(), systems.end(), system) != systems.end();
+  }
+};
+
+[[nodiscard]] inline bytes whole_blocks(double n) {
+  return block_size * (static_cast<std::uint64_t>(n) / block_size.count);
+}
+/// An address range for allocations of this size, with room for what they leave unused.
+[[nodiscard]] inline bytes capacity_of(bytes footprint) { return block_size * (footprint / block_size + 16); }
+
+[[nodiscard]] inline std::int64_t free_device_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free);
+}
+
+/// Under which policy a system of this name runs the library.
+[[nodiscard]] inline std::optional<std::string> policy_of(std::string_view system) {
+  if (system == "once") {
+    return "um";
+  }
+  if (system == "um" || system == "lru" || system == "deepum" || system == "auto") {
+    return std::string(system);
+  }
+  return std::nullopt;
+}
+
+/// The library's arena and stream for one system, with what is watched of them.
+class library_system {
+ public:
+  /// @param on_fault  Told of each fault with the launch that it is attributed to. On the migration thread.
+  library_system(const bench_settings& settings, const std::string& system, bytes capacity, bytes budget,
+                 std::function<void(launch_id)> on_fault = {})
+      : once_(system == "once"),
+        here_(static_cast<std::size_t>(capacity / block_size) + 1),
+        gpu_(0, {.faults = settings.feed}),
+        arena_(gpu_, {.capacity = capacity,
+                      .device_budget = budget,
+                      .policy = policy_of(system).value_or("auto"),
+                      .log = [this](std::string_view line) { note(line); },
+                      .observer =
+                          [this, on_fault = std::move(on_fault)](const device_event& e, launch_id launch) {
+                            watch(e);
+                            if (on_fault && e.what == device_event::kind::fault) {
+                              on_fault(launch);
+                            }
+                          }}),
+        stream_(arena_) {}
+
+  [[nodiscard]] library_arena& arena() { return arena_; }
+  [[nodiscard]] library_stream& stream() { return stream_; }
+  [[nodiscard]] counters count() { return counters_of(arena_.statistics()); }
+  /// Whether each allocation is prefetched once, when it is made.
+  [[nodiscard]] bool once() const { return once_; }
+  [[nodiscard]] std::uint64_t peak_bytes() const { return peak_.load() * block_size.count; }
+  [[nodiscard]] std::string notes() {
+    const std::lock_guard lock(mutex_);
+    return notes_;
+  }
+  [[nodiscard]] const std::byte* base() { return arena_.memory().base(); }
+
+ private:
+  void note(std::string_view line) {
+    const std::lock_guard lock(mutex_);
+    if (notes_.find(line) == std::string::npos && notes_.size() < 500) {
+      notes_ += notes_.empty() ? "" : "; ";
+      notes_ += line;
+    }
+  }
+  void watch(const device_event& e) {
+    const bool arrived = e.what == device_event::kind::arrived;
+    if (!arrived && e.what != device_event::kind::departed) {
+      return;
+    }
+    for (std::uint32_t b = e.range.begin_value(); b != e.range.end_value() && b < here_.size(); ++b) {
+      now_ += arrived && !here_[b] ? 1 : 0;
+      now_ -= !arrived && here_[b] ? 1 : 0;
+      here_[b] = arrived;
+    }
+    peak_.store(std::max(peak_.load(), now_));
+  }
+
+  bool once_;
+  std::mutex mutex_;
+  std::string notes_{};
+  std::vector<bool> here_;  // of the migration thread, like what follows
+  std::uint64_t now_ = 0;
+  std::atomic<std::uint64_t> peak_{0};
+  cuda::device gpu_;
+  library_arena arena_;
+  library_stream stream_;
+};
+
+/// An arena as a program sees it whose allocator prefetches what it gives out, as RMM's prefetch adaptor does.
+class adapted_arena {
+ public:
+  explicit adapted_arena(library_system& system) : system_(system) {}
+
+  template <class T>
+  [[nodiscard]] T* allocate(std::size_t n) {
+    return static_cast<T*>(allocate_bytes(bytes{n * sizeof(T)}));
+  }
+  [[nodiscard]] void* allocate_bytes(bytes size) {
+    void* p = system_.arena().allocate_bytes(size);
+    if (system_.once() && p != nullptr) {
+      system_.arena().prefetch(p, size, location::device());
+    }
+    return p;
+  }
+  void split(const void* p, std::span<const bytes> parts) { system_.arena().split(p, parts); }
+
+ private:
+  library_system& system_;
+};
+
+/// Runs steps with the reader of the driver's events open.
+/// @param used  Blocks that the step uses.
+template <class Step>
+[[nodiscard]] told audit(const std::byte* base, bytes capacity, const std::vector<bool>& used, std::int64_t steps,
+                         Step&& step) {
+  told t;
+  told_traffic reader(base, capacity);
+  t.works = reader.works();
+  t.why_not = reader.why_not();
+  if (!t.works) {
+    return t;
+  }
+  // In the first step it is found out which blocks move at all.
+  step();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  reader.take();
+  const told_traffic::totals before = reader.seen();
+  for (std::int64_t i = 0; i < steps; ++i) {
+    step();
+    reader.take();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  reader.take();
+  const told_traffic::totals& after = reader.seen();
+  const auto n = static_cast<double>(std::max<std::int64_t>(1, steps));
+  t.in = static_cast<double>(after.in - before.in) / n;
+  t.out = static_cast<double>(after.out - before.out) / n;
+  t.faulted_in = static_cast<double>(after.faulted_in - before.faulted_in) / n;
+  t.faults = static_cast<double>(after.faults - before.faults) / n;
+  t.lost = after.lost;
+  std::uint64_t peak = after.peak_blocks;
+  for (std::uint32_t b = 0; b < used.size(); ++b) {
+    peak += used[b] && !reader.moved(block_id{b}) ? 1 : 0;
+  }
+  t.peak_bytes = peak * block_size.count;
+  return t;
+}
+
+/// Energy of what `work` does.
+template <class Work>
+[[nodiscard]] std::optional<double> joules_of(const energy_meter* meter, Work&& work) {
+  const std::optional<double> before = meter != nullptr ? meter->joules() : std::nullopt;
+  work();
+  const std::optional<double> after = before ? meter->joules() : std::nullopt;
+  return after ? std::optional<double>(*after - *before) : std::nullopt;
+}
+
+}  // namespace deepum::gpu_bench

@@ -1,0 +1,149 @@
+#pragma once
+
+#include "absl/strings/str_format.h"
+#include "bench_system.hpp"
+#include "kernels.hpp"
+#include "nlohmann/json.hpp"
+#include <deepum/cuda/cupti_fault_feed.hpp>
+#include <deepum/cuda/driver_fault_feed.hpp>
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deepum::gpu_bench {
+
+/// What a feed of page faults costs: the time of demand paging with it, and what it loses.
+struct feed_cost {
+  std::string feed{};
+  std::string skipped{};
+  std::vector<double> ms{};  ///< of a kernel that reads everything from the host, by attempt
+  std::uint64_t faults = 0;  ///< that the library was told of, in all attempts
+  std::uint64_t lost = 0;
+  nlohmann::ordered_json counts = nlohmann::ordered_json::object();  ///< of the reader of the driver's events
+};
+
+class feed_runs {
+ public:
+  /// @param size  Memory that faults.
+  feed_runs(const bench_settings& settings, bytes size) : settings_(settings), size_(size) {}
+
+  [[nodiscard]] std::vector<feed_cost> run() {
+    std::vector<feed_cost> out;
+    for (const auto& [name, source] :
+         {std::pair{"none", cuda::fault_source::none}, std::pair{"driver", cuda::fault_source::driver},
+          std::pair{"cupti", cuda::fault_source::cupti}, std::pair{"none again", cuda::fault_source::none}}) {
+      settings_.say(std::string("fault feed: ") + name);
+      feed_cost cost{.feed = name};
+      try {
+        one(cost, source);
+      } catch (const error& e) {
+        if (e.code() != status::unsupported) {
+          throw;
+        }
+        cost.skipped = e.what();
+      }
+      out.push_back(std::move(cost));
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::string table_of(const std::vector<feed_cost>& all) const {
+    std::string text =
+        absl::StrFormat("\nDemand paging of %d MiB with a feed of its faults\n  %-10s %10s %10s %10s %10s\n",
+                        size_.count >> 20, "", "median", "GB/s", "faults", "lost");
+    for (const feed_cost& c : all) {
+      if (!c.skipped.empty()) {
+        absl::StrAppendFormat(&text, "  %-10s %s\n", c.feed, c.skipped);
+        continue;
+      }
+      const double ms = quantile(c.ms, 0.5);
+      absl::StrAppendFormat(&text, "  %-10s %7.2f ms %10.2f %10d %10d\n", c.feed, ms,
+                            static_cast<double>(size_.count) / ms / 1e6, c.faults, c.lost);
+    }
+    return text;
+  }
+  [[nodiscard]] nlohmann::ordered_json json_of(const std::vector<feed_cost>& all) const {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (const feed_cost& c : all) {
+      out.push_back({{"feed", c.feed},
+                     {"skipped", c.skipped},
+                     {"bytes", size_.count},
+                     {"ms", c.ms},
+                     {"faults", c.faults},
+                     {"lost", c.lost},
+                     {"counts", c.counts}});
+    }
+    return out;
+  }
+
+ private:
+  using word = deepum_gpu_bench_kernels::word;
+  static constexpr int attempts = 7;
+
+  void one(feed_cost& cost, cuda::fault_source source) {
+    const cuda::driver_fault_feed* driver = nullptr;
+    cuda::device_options options{.faults = source};
+    if (source == cuda::fault_source::driver) {
+      options.make_feed = [&driver](std::byte* base, bytes size) {
+        auto feed = std::make_unique<cuda::driver_fault_feed>(base, size);
+        driver = feed.get();
+        return feed;
+      };
+    }
+    cuda::device gpu(0, options);
+    library_arena arena(
+        gpu, {.capacity = capacity_of(size_), .device_budget = capacity_of(size_), .policy = "um", .log = {}});
+    if (source != cuda::fault_source::none && !arena.memory().sees_faults()) {
+      throw error(status::unsupported, arena.memory().description());
+    }
+    library_stream stream(arena);
+    const std::size_t n = size_.count / sizeof(word);
+    word* x = arena.allocate<word>(n);
+    auto* total = arena.allocate<unsigned long long>(1);
+    stream.memset(x, 1, size_);
+    stream.memset(total, 0, bytes{sizeof *total});
+    stream.synchronize();
+    const std::uint64_t before = arena.statistics().faults;
+    for (int i = 0; i < attempts; ++i) {
+      arena.host_access(x, size_, access::update);  // all of it to the host
+      const auto began = std::chrono::steady_clock::now();
+      stream.launch("read", 2048, 256, 0, deepum_gpu_bench_kernels::all().read_strided, reads(x),
+                    static_cast<std::uint64_t>(n), std::uint64_t{1}, updates(total, 1));
+      stream.synchronize();
+      cost.ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+    }
+    unsigned long long sum = 0;
+    stream.memcpy(&sum, total, bytes{sizeof sum});
+    stream.synchronize();
+    expects(sum == std::uint64_t{attempts} * n * 0x01010101U, "demand paging has read something else");
+    const statistics s = arena.statistics();
+    cost.faults = s.faults - before;
+    cost.lost = s.lost_faults;
+    if (driver != nullptr) {
+      const deepum_uvm_counts c = driver->counts();
+      cost.counts = {{"read", c.read},
+                     {"collapsed", c.collapsed},
+                     {"filtered", c.filtered},
+                     {"unknown", c.unknown},
+                     {"dropped_by_driver", c.dropped_by_driver},
+                     {"dropped_faults", c.dropped_faults},
+                     {"dropped_by_ring", c.dropped_by_ring},
+                     {"dropped_by_resync", c.dropped_by_resync},
+                     {"resyncs", c.resyncs},
+                     {"wake_ups", c.wake_ups},
+                     {"thread_alive", c.thread_alive},
+                     {"driver_branch", c.driver_branch}};
+    }
+  }
+
+  const bench_settings& settings_;
+  bytes size_;
+};
+
+}  // namespace deepum::gpu_bench

@@ -1,0 +1,180 @@
+#pragma once
+
+#include "hand_memory.hpp"
+#include "least_traffic.hpp"
+#include <deepum/cuda/api.hpp>
+#include <deepum/cuda/check.hpp>
+#include <deepum/cuda/driver_context.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <thread>
+
+namespace deepum::gpu_bench {
+
+namespace detail {
+
+class seconds_since {
+ public:
+  [[nodiscard]] double operator()() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+/// Moves memory in pieces of 64 MiB, each one when the last one is done, on a thread and in a context of its own.
+class mover {
+ public:
+  mover(int ordinal, std::byte* first, std::size_t size, bool inward, std::atomic<bool>& go)
+      : thread_([=, this, &go] {
+          try {
+            cuda::check(cudaSetDevice(ordinal), "cudaSetDevice");
+            const cuda::driver_context context(ordinal);
+            (void)context.make_current();
+            cudaStream_t q = nullptr;
+            cuda::check(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+            ready_ = true;
+            while (!go.load()) {
+              std::this_thread::yield();
+            }
+            const seconds_since elapsed;
+            for (std::size_t at = 0; at < size && !stopped_.load(); at += piece) {
+              cuda::check(cuda::api::prefetch(first + at, std::min(piece, size - at),
+                                              {.on_host = !inward, .device = ordinal}, q),
+                          "cudaMemPrefetchAsync");
+              if (!inward) {
+                cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
+              }
+              moved_ += std::min(piece, size - at);
+            }
+            cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
+            seconds_ = elapsed();
+            (void)cuda::worked(cudaStreamDestroy(q));
+            (void)cuda::worked(cudaSetDevice(ordinal));
+          } catch (...) {
+            failure_ = std::current_exception();
+            ready_ = true;
+          }
+        }) {
+    while (!ready_.load()) {
+      std::this_thread::yield();
+    }
+  }
+  ~mover() {
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+  }
+  mover(const mover&) = delete;
+  mover& operator=(const mover&) = delete;
+
+  void stop() { stopped_ = true; }
+  /// Bytes a second, once it is done.
+  [[nodiscard]] double rate() {
+    thread_.join();
+    if (failure_) {
+      std::rethrow_exception(failure_);
+    }
+    return static_cast<double>(moved_.load()) / seconds_;
+  }
+
+ private:
+  static constexpr std::size_t piece = std::size_t{64} << 20;
+
+  std::atomic<bool> ready_{false};
+  std::atomic<bool> stopped_{false};
+  std::atomic<std::size_t> moved_{0};
+  double seconds_ = 1;
+  std::exception_ptr failure_{};
+  std::thread thread_;
+};
+
+}  // namespace detail
+
+/// What managed memory reaches when nothing else happens: the best of some attempts.
+/// @param size  Managed memory to use; 3/2 of it are allocated.
+[[nodiscard]] inline link_rates managed_rates(int ordinal, bytes size) {
+  constexpr int attempts = 3;
+  const std::size_t n = size.count;
+  const memory_pool pool(memory_pool::kind::managed, bytes{n + n / 2});
+  std::byte* large = pool.base();
+  std::byte* small = pool.base() + n;
+  // Pages are given out by the device, which is quick.
+  cuda::check(cudaMemsetAsync(pool.base(), 1, n + n / 2, nullptr), "cudaMemsetAsync");
+  cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  link_rates best;
+  const auto alone = [&](std::byte* first, std::size_t count, bool inward) {
+    std::atomic<bool> go{false};
+    detail::mover m(ordinal, first, count, inward, go);
+    go = true;
+    return m.rate();
+  };
+  (void)alone(large, n, false);
+  for (int i = 0; i < attempts; ++i) {
+    best.in = std::max(best.in, alone(large, n, true));
+    best.out = std::max(best.out, alone(large, n, false));
+    {
+      // The small one leaves for as long as the large one comes, or a little longer.
+      std::atomic<bool> go{false};
+      detail::mover in(ordinal, large, n, true, go);
+      detail::mover out(ordinal, small, n / 2, false, go);
+      go = true;
+      best.in_both = std::max(best.in_both, in.rate());
+      out.stop();
+      best.out_both = std::max(best.out_both, out.rate());
+    }
+    (void)alone(large, n, false);
+    (void)alone(small, n / 2, true);
+  }
+  return best;
+}
+
+/// What copies from and to pinned memory reach.
+[[nodiscard]] inline link_rates pinned_rates(bytes size) {
+  constexpr int attempts = 3;
+  const memory_pool host_in(memory_pool::kind::pinned, size);
+  const memory_pool host_out(memory_pool::kind::pinned, size);
+  const memory_pool device_in(memory_pool::kind::device, size);
+  const memory_pool device_out(memory_pool::kind::device, size);
+  cudaStream_t inward = nullptr;
+  cudaStream_t outward = nullptr;
+  cuda::check(cudaStreamCreateWithFlags(&inward, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  cuda::check(cudaStreamCreateWithFlags(&outward, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  const auto attempt = [&](bool in, bool out) {
+    const detail::seconds_since elapsed;
+    if (in) {
+      cuda::check(cudaMemcpyAsync(device_in.base(), host_in.base(), size.count, cudaMemcpyHostToDevice, inward),
+                  "cudaMemcpyAsync");
+    }
+    if (out) {
+      cuda::check(cudaMemcpyAsync(host_out.base(), device_out.base(), size.count, cudaMemcpyDeviceToHost, outward),
+                  "cudaMemcpyAsync");
+    }
+    cuda::check(cudaStreamSynchronize(inward), "cudaStreamSynchronize");
+    cuda::check(cudaStreamSynchronize(outward), "cudaStreamSynchronize");
+    return static_cast<double>(size.count) / elapsed();
+  };
+  (void)attempt(true, true);
+  link_rates best;
+  for (int i = 0; i < attempts; ++i) {
+    best.in = std::max(best.in, attempt(true, false));
+    best.out = std::max(best.out, attempt(false, true));
+    const double both = attempt(true, true);
+    best.in_both = std::max(best.in_both, both);
+    best.out_both = std::max(best.out_both, both);
+  }
+  (void)cuda::worked(cudaStreamDestroy(inward));
+  (void)cuda::worked(cudaStreamDestroy(outward));
+  return best;
+}
+
+}  // namespace deepum::gpu_bench

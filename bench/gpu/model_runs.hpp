@@ -1,0 +1,365 @@
+#pragma once
+
+#include "../../examples/train_gpt/model.hpp"
+#include "../../examples/train_gpt/operations_cuda.hpp"
+#include "../../examples/train_gpt/shape.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench_system.hpp"
+#include "double_managed.hpp"
+#include "double_pinned.hpp"
+#include "hand_memory.hpp"
+#include "report.hpp"
+#include "slot_operations.hpp"
+#include <deepum/error.hpp>
+#include <deepum/units.hpp>
+
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deepum::gpu_bench {
+
+/// The model on memory as each system has it.
+template <class T>
+struct library_backend {
+  using arena = adapted_arena;
+  using stream = library_stream;
+  using operations = train_gpt::cuda_operations<library_stream, T>;
+};
+template <class T>
+struct hand_backend {
+  using arena = hand_arena;
+  using stream = hand_stream;
+  using operations = train_gpt::cuda_operations<hand_stream, T>;
+};
+template <class T>
+struct slot_backend {
+  using arena = hand_arena;
+  using stream = hand_stream;
+  using operations = slot_operations<T>;
+};
+
+/// Steps of a transformer under all systems and budgets: training, or the forward pass alone.
+/// @tparam T  float or bf16.
+template <class T>
+class model_runs {
+ public:
+  model_runs(const bench_settings& settings, const train_gpt::model_shape& shape, train_gpt::purpose use)
+      : settings_(settings),
+        shape_(shape),
+        use_(use) {}
+
+  [[nodiscard]] static bytes footprint(const train_gpt::model_shape& shape, train_gpt::purpose use) {
+    return train_gpt::gpt<hand_backend<T>>::footprint(shape, use);
+  }
+
+  /// @errors  `status::device_failure`; `status::invalid_argument` where a system computes something else than the
+  ///          others.
+  [[nodiscard]] program_report run() {
+    report_.name = use_ == train_gpt::purpose::training ? "train" : "evaluate";
+    report_.description = absl::StrFormat("%d layers of width %d, %d sequences of %d, %s", shape_.layers, shape_.width,
+                                          shape_.batch, shape_.context, sizeof(T) == 2 ? "bf16" : "fp32");
+    report_.footprint = footprint(shape_, use_).count;
+    report_.managed = settings_.managed;
+    report_.pinned = settings_.pinned;
+    resident();
+    const unit_program blocks = in_blocks(program_);
+    used_.assign(blocks.size.size(), false);
+    for (const auto& launch : blocks.launches) {
+      for (const unit_use& u : launch) {
+        used_[u.unit] = true;
+      }
+    }
+    for (const double percent : settings_.budgets) {
+      const bytes budget = whole_blocks(static_cast<double>(report_.footprint) * percent / 100);
+      report_.bounds.push_back({budget.count, least_bytes_in(blocks, budget.count)});
+      for (const std::string& system : settings_.systems) {
+        if (system == "resident") {
+          continue;
+        }
+        settings_.say(absl::StrFormat("%s, budget %.0f %%: %s", report_.name, percent, system));
+        system_run run{.name = system, .budget = budget.count};
+        try {
+          if (system == "double_managed") {
+            by_hand_managed(run);
+          } else if (system == "double_pinned") {
+            by_hand_pinned(run);
+          } else {
+            library(run);
+          }
+        } catch (const error& e) {
+          if (e.code() != status::invalid_argument || wrong_) {
+            throw;
+          }
+          run.skipped = e.what();  // its buffers do not fit
+        }
+        report_.runs.push_back(std::move(run));
+      }
+    }
+    return std::move(report_);
+  }
+
+  /// All losses of a run under one policy of the library, for comparisons.
+  [[nodiscard]] std::vector<float> losses_of(const std::string& system, bytes budget, std::int64_t steps) {
+    library_system sys(settings_, system, capacity(), budget);
+    adapted_arena arena(sys);
+    train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
+    std::vector<float> losses;
+    for (std::int64_t i = 0; i < steps; ++i) {
+      losses.push_back(step(model, i));
+    }
+    return losses;
+  }
+  /// The same where everything is resident.
+  [[nodiscard]] std::vector<float> resident_losses(std::int64_t steps) {
+    const memory_pool pool(memory_pool::kind::device, capacity());
+    hand_arena arena(pool);
+    hand_stream stream(arena);
+    train_gpt::gpt<hand_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
+    std::vector<float> losses;
+    for (std::int64_t i = 0; i < steps; ++i) {
+      losses.push_back(step(model, i));
+    }
+    return losses;
+  }
+
+ private:
+  static constexpr unsigned shares[] = {2, 3, 4, 8};
+  static constexpr std::int64_t steps_for_tuning = 3;  // with each share; the first is not timed
+
+  [[nodiscard]] bytes capacity() const { return capacity_of(footprint(shape_, use_)); }
+
+  /// Random bytes, the same for each step number.
+  void draw(std::int64_t number) {
+    std::mt19937_64 random(settings_.seed * 1'000'003 + static_cast<std::uint64_t>(number));
+    const auto n = static_cast<std::size_t>(shape_.rows());
+    tokens_.resize(n);
+    targets_.resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      tokens_[i] = static_cast<std::int32_t>(random() % 64 + 32);
+      targets_[i] = (tokens_[i] * 7 + 3) % 96;
+    }
+  }
+  /// Launches one step and waits for its loss.
+  template <class Model>
+  float step(Model& model, std::int64_t number) {
+    draw(number);
+    return step_drawn(model);
+  }
+  template <class Model>
+  float step_drawn(Model& model) {
+    constexpr float learning_rate = 1e-4F;
+    if (use_ == train_gpt::purpose::training) {
+      model.differentiate(tokens_, targets_);
+      model.update(learning_rate);
+    } else {
+      model.evaluate(tokens_, targets_);
+    }
+    return model.loss();
+  }
+  template <class Model, class Count>
+  measured_step measured(Model& model, std::int64_t number, Count&& count) {
+    draw(number);
+    const counters before = count();
+    const auto began = std::chrono::steady_clock::now();
+    measured_step m;
+    m.loss = step_drawn(model);
+    m.ns = std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now() - began).count();
+    m.did = count() - before;
+    return m;
+  }
+  /// A step whose loss has to be that of the resident run, bit by bit.
+  template <class Model, class Count>
+  measured_step checked(const system_run& run, Model& model, std::int64_t number, Count&& count) {
+    const measured_step m = measured(model, number, count);
+    const float expected = expected_.at(static_cast<std::size_t>(number));
+    if (std::bit_cast<std::uint32_t>(m.loss) != std::bit_cast<std::uint32_t>(expected)) {
+      wrong_ = true;
+      throw error(status::invalid_argument,
+                  absl::StrFormat("the loss of step %d is %.9g under %s, but %.9g where everything is resident", number,
+                                  m.loss, run.name, expected));
+    }
+    return m;
+  }
+  template <class Model, class Count>
+  void steps(system_run& run, Model& model, std::int64_t& number, Count&& count) {
+    for (std::int64_t i = 0; i < settings_.warm_up; ++i) {
+      run.warm_up.push_back(checked(run, model, number++, count));
+    }
+    run.joules = joules_of(settings_.energy, [&] {
+      for (std::int64_t i = 0; i < settings_.steps; ++i) {
+        run.steps.push_back(checked(run, model, number++, count));
+      }
+    });
+  }
+
+  void resident() {
+    settings_.say(absl::StrCat(report_.name, ": resident"));
+    system_run run{.name = "resident"};
+    const std::int64_t free = free_device_memory();
+    {
+      const memory_pool pool(memory_pool::kind::device, capacity());
+      hand_arena arena(pool);
+      hand_stream stream(arena);
+      train_gpt::gpt<hand_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
+      run.device_memory_taken = free - free_device_memory();
+      run.peak_bytes = report_.footprint;
+      const std::int64_t most = static_cast<std::int64_t>(std::size(shares)) * steps_for_tuning + settings_.warm_up +
+                                settings_.steps + settings_.audit + 2;
+      const auto count = [] { return counters{}; };
+      std::int64_t number = 0;
+      const auto next = [&] {
+        const measured_step m = measured(model, number++, count);
+        expected_.push_back(m.loss);
+        return m;
+      };
+      step_recorder recorder(arena);
+      stream.set_hook(&recorder);
+      run.warm_up.push_back(next());
+      stream.set_hook(nullptr);
+      program_ = recorder.take();
+      for (std::int64_t i = 1; i < settings_.warm_up; ++i) {
+        run.warm_up.push_back(next());
+      }
+      run.joules = joules_of(settings_.energy, [&] {
+        for (std::int64_t i = 0; i < settings_.steps; ++i) {
+          run.steps.push_back(next());
+        }
+      });
+      while (number < most) {
+        (void)next();
+      }
+    }
+    run.notes = absl::StrCat(program_.launches.size(), " launches in a step");
+    report_.runs.push_back(std::move(run));
+  }
+
+  void library(system_run& run) {
+    const std::int64_t free = free_device_memory();
+    library_system sys(settings_, run.name, capacity(), bytes{run.budget});
+    adapted_arena arena(sys);
+    {
+      train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
+      std::int64_t number = 0;
+      const auto count = [&] { return sys.count(); };
+      steps(run, model, number, count);
+      run.peak_bytes = sys.peak_bytes();
+      run.device_memory_taken = free - free_device_memory();
+      run.driver_told =
+          audit(sys.base(), capacity(), used_, settings_.audit, [&] { (void)checked(run, model, number++, count); });
+    }
+    run.notes = sys.notes();
+  }
+
+  static counters counters_of_hand(const hand_system& s) {
+    const hand_traffic t = s.traffic();
+    return {.in = t.in, .out = t.out, .discarded = t.discarded, .stalled_ns = s.stalled().count()};
+  }
+
+  /// Tries the sizes of segments, and measures with the best.
+  /// @param make  Makes the system with a share; its predecessor has ended.
+  template <class System, class Model, class Make>
+  std::unique_ptr<System> tuned(system_run& run, Model& model, hand_stream& stream, std::int64_t& number, Make&& make) {
+    unsigned best = 0;
+    std::int64_t best_ns = 0;
+    std::size_t tried_segments = 0;
+    std::string why;
+    for (const unsigned share : shares) {
+      std::unique_ptr<System> system;
+      try {
+        system = make(share);
+      } catch (const error& e) {
+        if (e.code() != status::invalid_argument) {
+          throw;
+        }
+        why = e.what();
+        continue;
+      }
+      if (system->segments() == tried_segments) {
+        continue;  // the same cut, after it had to be made finer
+      }
+      tried_segments = system->segments();
+      stream.set_hook(system.get());
+      std::int64_t shortest = 0;
+      for (std::int64_t i = 0; i < steps_for_tuning; ++i) {
+        const measured_step m = checked(run, model, number++, [&] { return counters_of_hand(*system); });
+        shortest = i == 1 ? m.ns : std::min(i == 0 ? INT64_MAX : shortest, m.ns);
+      }
+      stream.synchronize();
+      stream.set_hook(nullptr);
+      if (best == 0 || shortest < best_ns) {
+        best = share;
+        best_ns = shortest;
+      }
+    }
+    if (best == 0) {
+      throw error(status::invalid_argument, why);
+    }
+    std::unique_ptr<System> system = make(best);
+    run.notes = absl::StrFormat("%d segments", system->segments());
+    stream.set_hook(system.get());
+    return system;
+  }
+
+  void by_hand_managed(system_run& run) {
+    const std::int64_t free = free_device_memory();
+    const memory_pool pool(memory_pool::kind::managed, capacity());
+    hand_arena arena(pool);
+    hand_stream stream(arena);
+    train_gpt::gpt<hand_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
+    std::int64_t number = 0;
+    const auto system = tuned<double_managed>(run, model, stream, number, [&](unsigned share) {
+      return std::make_unique<double_managed>(0, pool.base(), program_, bytes{run.budget}, share, stream.native());
+    });
+    const auto count = [&] { return counters_of_hand(*system); };
+    steps(run, model, number, count);
+    run.peak_bytes = system->peak_bytes();
+    run.device_memory_taken = free - free_device_memory();
+    run.driver_told =
+        audit(pool.base(), pool.size(), used_, settings_.audit, [&] { (void)checked(run, model, number++, count); });
+    stream.synchronize();
+    stream.set_hook(nullptr);
+  }
+
+  void by_hand_pinned(system_run& run) {
+    run.pinned = true;
+    const std::int64_t free = free_device_memory();
+    const memory_pool pool(memory_pool::kind::pinned, capacity());
+    hand_arena arena(pool);
+    hand_stream stream(arena);
+    on_host setting_up;
+    stream.set_hook(&setting_up);
+    train_gpt::gpt<slot_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
+    std::int64_t number = 0;
+    const auto system = tuned<double_pinned>(run, model, stream, number, [&](unsigned share) {
+      return std::make_unique<double_pinned>(arena, program_, bytes{run.budget}, share, stream.native());
+    });
+    const auto count = [&] { return counters_of_hand(*system); };
+    steps(run, model, number, count);
+    run.peak_bytes = run.budget;
+    run.device_memory_taken = free - free_device_memory();
+    stream.synchronize();
+    stream.set_hook(nullptr);
+  }
+
+  const bench_settings& settings_;
+  train_gpt::model_shape shape_;
+  train_gpt::purpose use_;
+  program_report report_{};
+  step_program program_{};
+  std::vector<float> expected_{};  // losses, by step
+  std::vector<bool> used_{};       // by block
+  std::vector<std::int32_t> tokens_{};
+  std::vector<std::int32_t> targets_{};
+  bool wrong_ = false;
+};
+
+}  // namespace deepum::gpu_bench
