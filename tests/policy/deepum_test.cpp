@@ -180,7 +180,7 @@ TEST_CASE("a chain pauses where what it expects fills the budget, and goes on wh
 }
 
 TEST_CASE("a launch is expected as a whole, however small the budget is") {
-  trained t{loop(4, 6), 8, lookahead(2)};
+  trained t{loop(4, 6), 24, lookahead(2)};
   t.d.map.set_budget(2);
   t.d.fault(0, t.d.issue(silent("k0", {})));
   CHECK(t.prefetched() == numbers{1});  // as far as there is room

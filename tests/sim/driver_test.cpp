@@ -374,12 +374,27 @@ TEST_CASE("a read-mostly block is at both places, and the driver gives such a co
   REQUIRE(arrivals.size() == 1);
   CHECK(arrivals[0].host_copy_stays);
   CHECK(gpu.record(0).on_host == sim::all_pages);
-  gpu.evict(0, 1);  // returns, and the device's copy stays
-  CHECK(gpu.resident(0));
-  CHECK(gpu.events(kind::departed).empty());
   touch(gpu, 1, 2);
   CHECK_FALSE(gpu.resident(0));
   CHECK(gpu.device.counters().out_by_driver.count == 0);
+}
+
+TEST_CASE("an eviction gives up the device's copy of a read-mostly block without a copy, unless it was written") {
+  simulated_gpu gpu(2, 4);
+  gpu.fill_on_host(0, 2);
+  gpu.advise(0, 2, advice::set_read_mostly);
+  gpu.prefetch(0, 2);
+  touch(gpu, 1, 1, access::update);
+  (void)gpu.events();
+  gpu.evict(0, 2);
+  CHECK_FALSE(gpu.events(kind::departed).empty());
+  CHECK(gpu.record(0).on_host == sim::all_pages);
+  CHECK(gpu.record(0).on_device == 0);
+  CHECK(gpu.record(1).on_host == sim::all_pages);
+  CHECK(gpu.device.counters().out_by_command == block_size);
+  gpu.prefetch(0, 1);  // it is duplicated again
+  CHECK(gpu.record(0).on_host == sim::all_pages);
+  CHECK(gpu.record(0).on_device == sim::all_pages);
 }
 
 TEST_CASE("the host reads a read-mostly block without moving it, and takes it away by writing") {

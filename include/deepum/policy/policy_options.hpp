@@ -27,7 +27,7 @@ struct policy_options {
   bool invalidate = true;                         ///< false: dead contents are moved like live ones
   prediction predict = prediction::automatic;     ///< `auto`
   bool hold_launches = true;                      ///< false: a launch never waits for what is being brought for it
-  bool advise = false;                            ///< advice from the tables; a read-mostly copy cannot be freed yet
+  bool advise = true;                             ///< `auto`: advice from the tables
   bool discard_overwritten = false;               ///< `auto`: see `auto_policy`; needs an engine that can order it
   std::uint32_t max_execution_ids = 65536;        ///< `auto`: execution IDs kept; 0: unbounded
   std::size_t max_execution_records = 131072;     ///< `auto`: records of the execution table; 0: unbounded

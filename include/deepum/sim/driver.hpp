@@ -567,7 +567,9 @@ class driver {
         loop_.after(profile_.discard_block, [=, this, &d] { discard_block(d, b); });
         return;
       case action::advise:
-        loop_.after(c.done == 0 ? profile_.advise_call : nanoseconds{}, [=, this, &d] { advise_block(d, b); });
+        loop_.after((c.done == 0 ? profile_.advise_call : nanoseconds{}) +
+                        (c.hint == advice::set_read_mostly ? profile_.duplicate_block : nanoseconds{}),
+                    [=, this, &d] { advise_block(d, b); });
         return;
       case action::clean:
       case action::drop:
@@ -632,15 +634,18 @@ class driver {
   void evict_block(direction& d, device_command& c, block_id b) {
     managed_space* const space = c.space;
     block_record& r = (*space)[b];
-    if (!r.room || (r.read_mostly && (r.on_device & ~r.on_host) == 0)) {
+    const std::uint64_t ticket = c.ticket;
+    if (!r.room) {
       loop_.after(profile_.pass_block, [this, &d] { next_block(d); });
       return;
     }
-    if (r.read_mostly) {  // the device keeps its copy, and the room with it
-      copy_out(urgency::command, space, b, counters_.out_by_command, [this, &d] { next_block(d); });
+    if (r.read_mostly && (r.on_device & ~r.on_host) == 0) {  // its duplication ends, and with it the device's copy
+      release(*space, b);
+      space->emit(departed(b, reason::make_room, ticket));
+      loop_.motion_ended();
+      loop_.after(profile_.drop_block, [this, &d] { next_block(d); });
       return;
     }
-    const std::uint64_t ticket = c.ticket;
     bring_out(urgency::command, space, b, counters_.out_by_command, [=, this, &d] {
       space->emit(departed(b, reason::make_room, ticket));
       next_block(d);

@@ -74,9 +74,9 @@ class managed_memory : private managed_space {
   /// @name Commands
   /// Only queued, also when they are called from the pump. Prefetches and advice are carried out in order, and so are
   /// evictions and discards. Every block that is on the device after a prefetch is reported as arrived, also where
-  /// nothing had to move; every block that an eviction or a discard took from the device as departed. An eviction
-  /// leaves read-mostly copies on the device, as the driver does. Advice reports nothing. False: the call failed, and
-  /// no event follows.
+  /// nothing had to move; every block that an eviction or a discard took from the device as departed. An eviction of
+  /// read-mostly copies ends their duplication until the next prefetch: nothing is copied. Advice reports nothing.
+  /// False: the call failed, and no event follows.
   /// @{
   bool prefetch(block_range range, std::uint64_t ticket) {
     return submit({.what = action::prefetch, .range = range, .ticket = ticket});
