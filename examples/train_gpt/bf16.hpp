@@ -4,9 +4,9 @@
 #include <cstring>
 
 #if defined(__CUDACC__)
-#define TRAIN_GPT_HOST_DEVICE __host__ __device__
+#define DEEPUM_HOST_DEVICE __host__ __device__
 #else
-#define TRAIN_GPT_HOST_DEVICE
+#define DEEPUM_HOST_DEVICE
 #endif
 
 namespace train_gpt {
@@ -20,13 +20,13 @@ struct bf16 {
 
 namespace detail {
 
-TRAIN_GPT_HOST_DEVICE inline std::uint32_t bits_of(float x) {
+DEEPUM_HOST_DEVICE inline std::uint32_t bits_of(float x) {
   std::uint32_t bits = 0;
   memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
-TRAIN_GPT_HOST_DEVICE inline float float_of(std::uint32_t bits) {
+DEEPUM_HOST_DEVICE inline float float_of(std::uint32_t bits) {
   float x = 0;
   memcpy(&x, &bits, sizeof x);
   return x;
@@ -34,14 +34,12 @@ TRAIN_GPT_HOST_DEVICE inline float float_of(std::uint32_t bits) {
 
 }  // namespace detail
 
-TRAIN_GPT_HOST_DEVICE inline float widened(float x) { return x; }
-TRAIN_GPT_HOST_DEVICE inline float widened(bf16 x) {
-  return detail::float_of(static_cast<std::uint32_t>(x.bits) << 16);
-}
+DEEPUM_HOST_DEVICE inline float widened(float x) { return x; }
+DEEPUM_HOST_DEVICE inline float widened(bf16 x) { return detail::float_of(static_cast<std::uint32_t>(x.bits) << 16); }
 
-TRAIN_GPT_HOST_DEVICE inline void store(float& to, float x) { to = x; }
+DEEPUM_HOST_DEVICE inline void store(float& to, float x) { to = x; }
 /// To the nearest, ties to even; what is no number stays none.
-TRAIN_GPT_HOST_DEVICE inline void store(bf16& to, float x) {
+DEEPUM_HOST_DEVICE inline void store(bf16& to, float x) {
   const std::uint32_t bits = detail::bits_of(x);
   const bool no_number = (bits & 0x7FFFFFFFU) > 0x7F800000U;
   const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16) & 1U);

@@ -3,7 +3,6 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -91,7 +90,7 @@ enum class precision : std::uint8_t { fp32, bf16 };
 [[nodiscard]] inline std::uint64_t element_size(precision p) { return p == precision::fp32 ? 4 : 2; }
 
 /// What the model is there for. Evaluation runs the forward pass alone: of the weights it has only what that reads, and
-/// activations of two layers, which take turns.
+/// activations of one layer, which all layers use one after the other.
 enum class purpose : std::uint8_t { training, evaluation };
 
 /// A matrix; a vector is a matrix of one row.
@@ -135,7 +134,7 @@ using tensor_sizes = std::vector<tensor_size>;
 
 /// How many layers have activations of their own.
 [[nodiscard]] inline index layers_kept(const model_shape& m, purpose use) {
-  return use == purpose::training ? m.layers : std::min<index>(m.layers, 2);
+  return use == purpose::training ? m.layers : 1;
 }
 
 [[nodiscard]] inline tensor_sizes activation_sizes(const model_shape& m, precision p = precision::fp32,

@@ -66,8 +66,10 @@ void check_operations() {
 // Twice, and in a third of the memory under policies that move blocks.
 template <class T>
 void check_repetition() {
-  on_gpu<T> f;
-  const outcome first = train_shortly<cuda_backend<T>>(f.arena, f.stream, small, 4);
+  const outcome first = [] {
+    on_gpu<T> f;
+    return train_shortly<cuda_backend<T>>(f.arena, f.stream, small, 4);
+  }();
   for (const char* policy : {"ideal", "lru", "deepum", "auto"}) {
     CAPTURE(policy);
     const bytes needed = gpt<cuda_backend<T>>::footprint(small);

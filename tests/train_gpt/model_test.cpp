@@ -178,7 +178,7 @@ TEST_CASE("the footprint is what the model allocates") {
   CHECK(f.arena.footprint().allocated == footprint(shape));
 }
 
-TEST_CASE("a model for evaluation finds the loss of one for training, with two layers' activations and no gradients") {
+TEST_CASE("a model for evaluation finds the loss of one for training, with one layer's activations and no gradients") {
   for (const std::int64_t layers : {1, 2, 5}) {
     CAPTURE(layers);
     const model_shape shape{.layers = layers, .width = 48, .heads = 3, .context = 7, .batch = 3};

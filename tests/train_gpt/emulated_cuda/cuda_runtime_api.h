@@ -55,6 +55,7 @@ struct fiber {
   std::unique_ptr<char[]> stack{};
   bool started = false;
   bool running = false;
+  bool at_barrier = false;
   dim3 index{};
 };
 
@@ -103,18 +104,28 @@ inline void run_block() {
     fibers[i].running = true;
     fibers[i].index = dim3(i % blockDim.x, i / blockDim.x);
   }
-  for (bool any = true; any;) {
-    any = false;
+  const unsigned warps = (n + 31) / 32;
+  for (unsigned left = n; left != 0;) {
     random_state = random_state * 1664525U + 1013904223U;
-    const unsigned start = (random_state >> 8) % n;
-    const bool backward = (random_state >> 30 & 1U) != 0;
-    for (unsigned k = 0; k < n; ++k) {
-      fiber& f = fibers[(backward ? start + n - k : start + k) % n];
-      if (f.running) {
-        any = true;
-        resume(f);
+    const unsigned first = (random_state >> 8) % warps;
+    const unsigned most_steps = 1U << (random_state >> 24) % 8;
+    bool progress = false;
+    for (unsigned w = 0; w < warps && !progress; ++w) {
+      const unsigned begin = (first + w) % warps * 32;
+      bool able = true;
+      for (unsigned step = 0; step < most_steps && able; ++step) {
+        able = false;
+        for (unsigned i = begin; i < begin + 32 && i < n; ++i) {
+          if (!fibers[i].running || fibers[i].at_barrier) continue;
+          resume(fibers[i]);
+          able = progress = true;
+          if (!fibers[i].running) --left;
+        }
       }
     }
+    if (progress) continue;
+    for (unsigned i = 0; i < n; ++i)  // all that are left wait
+      fibers[i].at_barrier = false;
   }
 }
 
@@ -138,7 +149,10 @@ void add(void (*kernel)(P...)) {
 
 }  // namespace emulated
 
-inline void __syncthreads() { emulated::to_scheduler(); }
+inline void __syncthreads() {
+  emulated::current->at_barrier = true;
+  emulated::to_scheduler();
+}
 
 inline float __shfl_xor_sync(unsigned /*lanes*/, float x, int mask) {
   const unsigned me = emulated::thread_number();
