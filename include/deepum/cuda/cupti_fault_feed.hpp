@@ -74,6 +74,7 @@ class cupti_fault_feed final : public fault_feed {
     asked_ = {};
     take(out);
   }
+  [[nodiscard]] bool late() const override { return true; }
   [[nodiscard]] bool alive() const override { return true; }
   [[nodiscard]] std::uint64_t lost() const override { return lost_.load(std::memory_order_relaxed); }
 

@@ -34,6 +34,8 @@ class fault_feed {
   virtual void take(std::vector<fault_sample>& out) = 0;
   /// As `take`, when no launch is in flight: with all that is known, whatever it costs to ask.
   virtual void take_all(std::vector<fault_sample>& out) { take(out); }
+  /// Whether faults may be told only after the launch that had them has ended.
+  [[nodiscard]] virtual bool late() const { return false; }
   /// Whether it still tells what happens. Once false, always false.
   [[nodiscard]] virtual bool alive() const = 0;
   /// Faults that happened and were not told.

@@ -364,11 +364,17 @@ class managed_memory {
       faults.clear();
       if (worked(cudaEventRecord(before, q)) && worked(cudaMemsetAsync(base_.get(), 0, 64, q)) &&
           worked(cudaStreamSynchronize(q))) {
-        feed.take_all(faults);
+        const nanoseconds patience = gpu_clock::host_now() + (feed.late() ? longest_lateness : nanoseconds{});
+        for (feed.take_all(faults); faults.empty() && gpu_clock::host_now() < patience; feed.take_all(faults)) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
         for (const fault_sample& f : faults) {
           if (holds(f.address)) {
             clock_.learn_fault(f.at, clock_.time_of(before));
           }
+        }
+        if (!clock_.knows_faults()) {
+          break;
         }
       }
     }
@@ -384,6 +390,7 @@ class managed_memory {
     return clock_.knows_faults();
   }
   static constexpr int calibrations = 8;
+  static constexpr nanoseconds longest_lateness = std::chrono::milliseconds(300);
 
   [[nodiscard]] bool holds(std::uintptr_t address) const {
     const auto first = reinterpret_cast<std::uintptr_t>(base_.get());
@@ -398,7 +405,7 @@ class managed_memory {
     samples_.clear();
     if (in_flight) {
       feed_->take(samples_);
-    } else if (launched) {
+    } else if (launched || feed_->late()) {
       feed_->take_all(samples_);  // the last launch has just finished
     }
     lost_.store(feed_->lost(), std::memory_order_relaxed);
