@@ -105,7 +105,10 @@ class library_system {
   [[nodiscard]] counters count() { return counters_of(arena_.statistics()); }
   /// Whether each allocation is prefetched once, when it is made.
   [[nodiscard]] bool once() const { return once_; }
+  /// Blocks on the device at a time, at most, since `watch_peak`; as far as the library is told of what moves.
   [[nodiscard]] std::uint64_t peak_bytes() const { return peak_.load() * block_size.count; }
+  /// What was allocated and filled at first may have been more than the budget.
+  void watch_peak() { peak_.store(0); }
   [[nodiscard]] std::string notes() {
     const std::lock_guard lock(mutex_);
     return notes_;
@@ -130,7 +133,9 @@ class library_system {
       now_ -= !arrived && here_[b] ? 1 : 0;
       here_[b] = arrived;
     }
-    peak_.store(std::max(peak_.load(), now_));
+    std::uint64_t seen = peak_.load();
+    while (seen < now_ && !peak_.compare_exchange_weak(seen, now_)) {
+    }
   }
 
   bool once_;

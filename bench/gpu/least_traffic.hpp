@@ -31,12 +31,11 @@ struct link_rates {
   return std::min(apart, together + left_in / r.in + left_out / r.out);
 }
 
-/// The least bytes that have to come to the device in one of many equal steps, whoever decides: contents that are
-/// overwritten before they are read need not come, and among the others Belady's rule keeps those that are needed
-/// soonest. Exact for units of one size.
+/// The least bytes that have to come to the device in the first of endless equal steps, from an empty device on,
+/// whoever decides: contents that are overwritten before they are read need not come, and among the others Belady's
+/// rule keeps those that are needed soonest. Exact for units of one size.
 /// @param budget  Bytes of the device. A launch that needs more gets it.
-[[nodiscard]] inline std::uint64_t least_bytes_in(const unit_program& p, std::uint64_t budget) {
-  constexpr std::size_t steps = 4;  // from the third on they are alike
+[[nodiscard]] inline std::uint64_t least_bytes_in(const unit_program& p, std::uint64_t budget, std::size_t steps) {
   constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t count = p.launches.size();
   // Next use of each unit behind each of its uses, in launches of an endless repetition; from behind.
@@ -69,7 +68,6 @@ struct link_rates {
   std::priority_queue<std::pair<std::uint64_t, std::uint32_t>> farthest;
   std::vector<std::uint64_t> needed_at(p.size.size(), never);  // the launch that is being served
   for (std::size_t step = 0; step < steps; ++step) {
-    came = 0;
     for (std::size_t i = 0; i < p.launches.size(); ++i) {
       const std::uint64_t now = step * count + i;
       for (const unit_use& u : p.launches[i]) {
@@ -111,6 +109,13 @@ struct link_rates {
     }
   }
   return came;
+}
+
+/// The same in each step, once it goes on and on: some steps may need a little more, and others less.
+[[nodiscard]] inline std::uint64_t least_bytes_in(const unit_program& p, std::uint64_t budget) {
+  constexpr std::size_t before = 4;
+  constexpr std::size_t counted = 8;
+  return (least_bytes_in(p, budget, before + counted) - least_bytes_in(p, budget, before)) / counted;
 }
 
 }  // namespace deepum::gpu_bench

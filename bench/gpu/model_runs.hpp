@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -190,10 +191,11 @@ class model_runs {
     return m;
   }
   template <class Model, class Count>
-  void steps(system_run& run, Model& model, std::int64_t& number, Count&& count) {
+  void steps(system_run& run, Model& model, std::int64_t& number, Count&& count, const std::function<void()>& warm) {
     for (std::int64_t i = 0; i < settings_.warm_up; ++i) {
       run.warm_up.push_back(checked(run, model, number++, count));
     }
+    warm();
     run.joules = joules_of(settings_.energy, [&] {
       for (std::int64_t i = 0; i < settings_.steps; ++i) {
         run.steps.push_back(checked(run, model, number++, count));
@@ -250,7 +252,7 @@ class model_runs {
       train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
       std::int64_t number = 0;
       const auto count = [&] { return sys.count(); };
-      steps(run, model, number, count);
+      steps(run, model, number, count, [&] { sys.watch_peak(); });
       run.peak_bytes = sys.peak_bytes();
       run.device_memory_taken = free - free_device_memory();
       run.driver_told =
@@ -320,7 +322,7 @@ class model_runs {
       return std::make_unique<double_managed>(0, pool.base(), program_, bytes{run.budget}, share, stream.native());
     });
     const auto count = [&] { return counters_of_hand(*system); };
-    steps(run, model, number, count);
+    steps(run, model, number, count, [] {});
     run.peak_bytes = system->peak_bytes();
     run.device_memory_taken = free - free_device_memory();
     run.driver_told =
@@ -343,7 +345,7 @@ class model_runs {
       return std::make_unique<double_pinned>(arena, program_, bytes{run.budget}, share, stream.native());
     });
     const auto count = [&] { return counters_of_hand(*system); };
-    steps(run, model, number, count);
+    steps(run, model, number, count, [] {});
     run.peak_bytes = run.budget;
     run.device_memory_taken = free - free_device_memory();
     stream.synchronize();
