@@ -81,28 +81,16 @@ class model_runs {
     }
     for (const double percent : settings_.budgets) {
       const bytes budget = whole_blocks(static_cast<double>(report_.footprint) * percent / 100);
+      budgets_.push_back(budget);
       report_.bounds.push_back({budget.count, least_bytes_in(blocks, budget.count)});
-      for (const std::string& system : settings_.systems) {
-        if (system == "resident") {
-          continue;
-        }
-        settings_.say(absl::StrFormat("%s, budget %.0f %%: %s", report_.name, percent, system));
-        system_run run{.name = system, .budget = budget.count};
-        try {
-          if (system == "double_managed") {
-            by_hand_managed(run);
-          } else if (system == "double_pinned") {
-            by_hand_pinned(run);
-          } else {
-            library(run);
-          }
-        } catch (const error& e) {
-          if (e.code() != status::invalid_argument || wrong_) {
-            throw;
-          }
-          run.skipped = e.what();  // its buffers do not fit
-        }
-        report_.runs.push_back(std::move(run));
+    }
+    for (const std::string& system : settings_.systems) {
+      if (system == "double_managed") {
+        by_hand_managed(system);
+      } else if (system == "double_pinned") {
+        by_hand_pinned(system);
+      } else if (system != "resident") {
+        library(system);
       }
     }
     return std::move(report_);
@@ -214,8 +202,9 @@ class model_runs {
       train_gpt::gpt<hand_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
       run.device_memory_taken = free - free_device_memory();
       run.peak_bytes = report_.footprint;
-      const std::int64_t most = static_cast<std::int64_t>(std::size(shares)) * steps_for_tuning + settings_.warm_up +
-                                settings_.steps + settings_.audit + 2;
+      const std::int64_t most = static_cast<std::int64_t>(settings_.budgets.size()) *
+                                (static_cast<std::int64_t>(std::size(shares)) * steps_for_tuning + settings_.warm_up +
+                                 settings_.steps + settings_.audit + 2);
       const auto count = [] { return counters{}; };
       std::int64_t number = 0;
       const auto next = [&] {
@@ -244,21 +233,42 @@ class model_runs {
     report_.runs.push_back(std::move(run));
   }
 
-  void library(system_run& run) {
+  /// One model for all budgets, one after the other, because drawing its weights takes longer than the steps. What a
+  /// policy has learned under one budget it knows under the next.
+  /// @param measure  Fills the run of one budget.
+  template <class Measure>
+  void each_budget(const std::string& system, Measure&& measure) {
+    for (const bytes budget : budgets_) {
+      settings_.say(absl::StrFormat("%s: %s, budget %d MiB", report_.name, system, budget.count >> 20));
+      system_run run{.name = system, .budget = budget.count};
+      try {
+        measure(run);
+      } catch (const error& e) {
+        if (e.code() != status::invalid_argument || wrong_) {
+          throw;
+        }
+        run.skipped = e.what();  // its buffers do not fit
+      }
+      report_.runs.push_back(std::move(run));
+    }
+  }
+
+  void library(const std::string& system) {
     const std::int64_t free = free_device_memory();
-    library_system sys(settings_, run.name, capacity(), bytes{run.budget});
+    library_system sys(settings_, system, capacity(), budgets_.front());
     adapted_arena arena(sys);
-    {
-      train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
-      std::int64_t number = 0;
-      const auto count = [&] { return sys.count(); };
+    train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
+    std::int64_t number = 0;
+    const auto count = [&] { return sys.count(); };
+    each_budget(system, [&](system_run& run) {
+      sys.arena().set_budget(bytes{run.budget});
       steps(run, model, number, count, [&] { sys.watch_peak(); });
       run.peak_bytes = sys.peak_bytes();
       run.device_memory_taken = free - free_device_memory();
       run.driver_told =
           audit(sys.base(), capacity(), used_, settings_.audit, [&] { (void)checked(run, model, number++, count); });
-    }
-    run.notes = sys.notes();
+      run.notes = sys.notes();
+    });
   }
 
   static counters counters_of_hand(const hand_system& s) {
@@ -311,28 +321,29 @@ class model_runs {
     return system;
   }
 
-  void by_hand_managed(system_run& run) {
+  void by_hand_managed(const std::string& name) {
     const std::int64_t free = free_device_memory();
     const memory_pool pool(memory_pool::kind::managed, capacity());
     hand_arena arena(pool);
     hand_stream stream(arena);
     train_gpt::gpt<hand_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
     std::int64_t number = 0;
-    const auto system = tuned<double_managed>(run, model, stream, number, [&](unsigned share) {
-      return std::make_unique<double_managed>(0, pool.base(), program_, bytes{run.budget}, share, stream.native());
+    each_budget(name, [&](system_run& run) {
+      const auto system = tuned<double_managed>(run, model, stream, number, [&](unsigned share) {
+        return std::make_unique<double_managed>(0, pool.base(), program_, bytes{run.budget}, share, stream.native());
+      });
+      const auto count = [&] { return counters_of_hand(*system); };
+      steps(run, model, number, count, [] {});
+      run.peak_bytes = system->peak_bytes();
+      run.device_memory_taken = free - free_device_memory();
+      run.driver_told =
+          audit(pool.base(), pool.size(), used_, settings_.audit, [&] { (void)checked(run, model, number++, count); });
+      stream.synchronize();
+      stream.set_hook(nullptr);
     });
-    const auto count = [&] { return counters_of_hand(*system); };
-    steps(run, model, number, count, [] {});
-    run.peak_bytes = system->peak_bytes();
-    run.device_memory_taken = free - free_device_memory();
-    run.driver_told =
-        audit(pool.base(), pool.size(), used_, settings_.audit, [&] { (void)checked(run, model, number++, count); });
-    stream.synchronize();
-    stream.set_hook(nullptr);
   }
 
-  void by_hand_pinned(system_run& run) {
-    run.pinned = true;
+  void by_hand_pinned(const std::string& name) {
     const std::int64_t free = free_device_memory();
     const memory_pool pool(memory_pool::kind::pinned, capacity());
     hand_arena arena(pool);
@@ -341,15 +352,18 @@ class model_runs {
     stream.set_hook(&setting_up);
     train_gpt::gpt<slot_backend<T>> model(arena, stream, shape_, settings_.seed, use_);
     std::int64_t number = 0;
-    const auto system = tuned<double_pinned>(run, model, stream, number, [&](unsigned share) {
-      return std::make_unique<double_pinned>(arena, program_, bytes{run.budget}, share, stream.native());
+    each_budget(name, [&](system_run& run) {
+      run.pinned = true;
+      const auto system = tuned<double_pinned>(run, model, stream, number, [&](unsigned share) {
+        return std::make_unique<double_pinned>(arena, program_, bytes{run.budget}, share, stream.native());
+      });
+      const auto count = [&] { return counters_of_hand(*system); };
+      steps(run, model, number, count, [] {});
+      run.peak_bytes = run.budget;
+      run.device_memory_taken = free - free_device_memory();
+      stream.synchronize();
+      stream.set_hook(nullptr);
     });
-    const auto count = [&] { return counters_of_hand(*system); };
-    steps(run, model, number, count, [] {});
-    run.peak_bytes = run.budget;
-    run.device_memory_taken = free - free_device_memory();
-    stream.synchronize();
-    stream.set_hook(nullptr);
   }
 
   const bench_settings& settings_;
@@ -359,6 +373,7 @@ class model_runs {
   step_program program_{};
   std::vector<float> expected_{};  // losses, by step
   std::vector<bool> used_{};       // by block
+  std::vector<bytes> budgets_{};
   std::vector<std::int32_t> tokens_{};
   std::vector<std::int32_t> targets_{};
   bool wrong_ = false;

@@ -151,6 +151,7 @@ struct program_report {
       budgets.push_back(s.budget);
     }
   }
+  std::vector<std::string> noted;  // each note once
   const auto line = [&](const system_run& s, const system_run* um) {
     if (!s.skipped.empty()) {
       absl::StrAppendFormat(&text, "  %-15s %s\n", s.name, s.skipped);
@@ -182,7 +183,11 @@ struct program_report {
       absl::StrAppendFormat(&text, " | %.1f J",
                             *s.joules / static_cast<double>(std::max<std::size_t>(1, s.steps.size())));
     }
-    absl::StrAppend(&text, s.notes.empty() ? "" : " | ", s.notes, "\n");
+    absl::StrAppend(&text, "\n");
+    if (!s.notes.empty() && std::find(noted.begin(), noted.end(), s.notes) == noted.end()) {
+      absl::StrAppend(&text, "      ", s.notes, "\n");
+      noted.push_back(s.notes);
+    }
   };
   const auto head = [&] {
     absl::StrAppendFormat(&text, "  %-15s %9s [%17s] %7s %7s %7s %8s %8s %8s %8s %8s %7s | the driver tells:\n", "",

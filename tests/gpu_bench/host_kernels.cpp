@@ -10,7 +10,6 @@
 
 #include <cublas_v2.h>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,7 +22,7 @@ using index = std::int64_t;
 constexpr index rows = deepum_test::model_rows;
 
 // Keeps numbers small, and nothing of them lost at once.
-float wrap(float x) { return x - std::floor(x) - 0.5F; }
+float wrap(float x) { return 0.75F * (x - static_cast<float>(static_cast<std::int64_t>(x))); }
 
 template <class T>
 const T* in(const T* p, index n) {
