@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "fault_reader.hpp"
-#include "launches.hpp"
 #include "probe.hpp"
 #include <deepum/cuda/check.hpp>
 #include <deepum/units.hpp>

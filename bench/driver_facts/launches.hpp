@@ -143,7 +143,7 @@ inline void launches_beside_moves(probe& p, const cuda::driver_context* own) {
     alone.add_to(p.out(), "nothing");
   }
   region& moving = p.a();
-  for (const cuda::driver_context* context : {static_cast<const cuda::driver_context*>(nullptr), own}) {
+  for (const cuda::driver_context* context : contexts(own)) {
     const std::string where = context == nullptr ? " in the same context" : " in their own context";
     for (int r = 0; r < p.repeats(); ++r) {
       launches_beside evictions(p);
@@ -181,7 +181,7 @@ inline void context_costs(probe& p) {
     const cuda::driver_context one(p.ordinal());
     const double seconds = elapsed();
     if (!one.exists()) {
-      p.out().leave_out("the driver gives no second context");
+      p.out().leave_out("the driver gives no further context");
       return;
     }
     p.out().add("device memory that a further context takes", "MiB", before - free_mib());

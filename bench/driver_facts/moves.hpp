@@ -4,21 +4,17 @@
 #include "probe.hpp"
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/driver_context.hpp>
-#include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace deepum::driver_facts {
@@ -190,7 +186,7 @@ inline void demand_faults(probe& p, const cuda::driver_context* own) {
     p.verify(r, "writes by faults");
   }
   region& leaving = p.b();
-  for (const cuda::driver_context* context : {static_cast<const cuda::driver_context*>(nullptr), own}) {
+  for (const cuda::driver_context* context : contexts(own)) {
     const std::string name = context == nullptr ? "evictions in the same context" : "evictions in their own context";
     for (int i = 0; i < p.repeats(); ++i) {
       p.settle_out(r);

@@ -205,12 +205,14 @@ class probe {
   void out(const region& r, bytes piece, cudaStream_t q) const { move(r, piece, true, q); }
   void in(const region& r) const { in(r, r.size(), moves_.get()); }
   void out(const region& r) const { out(r, r.size(), moves_.get()); }
-  /// Where it will be once the device is idle.
+  /// The same behind all that is going on, and waited for.
   void settle_in(const region& r) const {
+    settle();
     in(r);
     settle();
   }
   void settle_out(const region& r) const {
+    settle();
     out(r);
     settle();
   }
@@ -222,7 +224,9 @@ class probe {
 
   /// Compares every word. Brings the region to the device first, unless it is to be read `in_place`.
   void verify(const region& r, const std::string& after, bool in_place = false) {
-    if (!in_place) {
+    if (in_place) {
+      settle();
+    } else {
       settle_in(r);
     }
     auto* wrong = static_cast<unsigned long long*>(device_.get()) + 1;
@@ -293,6 +297,12 @@ class probe {
   word last_seed_ = 1000;
 };
 
+/// What to measure in turn: the program's context, and one beside it where there is one.
+[[nodiscard]] inline std::vector<const cuda::driver_context*> contexts(const cuda::driver_context* own) {
+  return own == nullptr ? std::vector<const cuda::driver_context*>{nullptr}
+                        : std::vector<const cuda::driver_context*>{nullptr, own};
+}
+
 /// A thread with a stream, in the program's context or one of its own. It begins its work when `go` becomes true.
 class worker {
  public:
@@ -303,7 +313,7 @@ class worker {
           try {
             cuda::check(cudaSetDevice(ordinal), "cudaSetDevice");
             if (own != nullptr && !own->make_current()) {
-              throw error(status::unsupported, "the driver gives no second context");
+              throw error(status::unsupported, "the driver gives no further context");
             }
             const stream q;
             ready_ = true;

@@ -68,22 +68,13 @@ class report {
     }
     facts_.push_back({group_, name, unit, {value}});
   }
-  /// Memory did not hold what it should.
+  /// Memory did not hold what it should, or a call failed.
   void fail(std::string what) { failures_.push_back(absl::StrCat(group_, ": ", what)); }
   /// Something cannot be measured here.
   void leave_out(const std::string& why) { left_out_.push_back(absl::StrCat(group_, ": ", why)); }
 
   [[nodiscard]] const std::vector<std::string>& failures() const { return failures_; }
   [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
-  /// @returns  The fact of that name in the group that was begun last; nullptr where there is none.
-  [[nodiscard]] const fact* find(const std::string& name) const {
-    for (const fact& f : facts_) {
-      if (f.group == group_ && f.name == name) {
-        return &f;
-      }
-    }
-    return nullptr;
-  }
 
   [[nodiscard]] static std::string head() {
     return absl::StrFormat("%-68s %10s %10s %10s\n", "", "median", "least", "greatest");
