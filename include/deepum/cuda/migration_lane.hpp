@@ -55,6 +55,7 @@ class migration_lane {
 
   static constexpr std::uint32_t blocks_inward = 32;   // a piece to the device: 64 MiB
   static constexpr std::uint32_t blocks_outward = 16;  // a piece to the host: 2 ms
+  static constexpr auto idle_before_renewal = std::chrono::milliseconds(20);
   static constexpr std::size_t pieces_in_flight = 2;   // to the device: one moves, the next is ready
 
   /// @param base   Of the managed range, in which blocks are counted.
@@ -160,6 +161,8 @@ class migration_lane {
         std::unique_lock lock(mutex_);
         if (pieces_.empty() && todo_.empty()) {
           changed_.wait(lock, [this] { return !queue_.empty() || !renewals_.empty() || stopping_; });
+          // Who prefetches what came alive does it soon, and then nothing has to be renewed.
+          changed_.wait_for(lock, idle_before_renewal, [this] { return !queue_.empty() || stopping_; });
         }
         todo_.insert(todo_.end(), queue_.begin(), queue_.end());
         queue_.clear();
@@ -177,8 +180,9 @@ class migration_lane {
       }
       while (!todo_.empty() && pieces_.size() < pieces_in_flight && begin_next()) {
       }
-      if (!pieces_.empty()) {
-        end_first();
+      // While the first piece moves, new commands may come.
+      if (!pieces_.empty() && !end_first()) {
+        std::this_thread::sleep_for(std::chrono::microseconds(10));
       }
     }
     close();
@@ -268,17 +272,19 @@ class migration_lane {
               [this](block_range ended) { end_duplication(ended); });
         });
   }
-  void end_first() {
+  /// @returns  False while it moves.
+  bool end_first() {
     const piece& p = pieces_.front();
     bool ok = p.ok;
-    while (ok) {
+    if (ok) {
       const cudaError_t state = cudaEventQuery(p.done);
-      if (state == cudaSuccess) {
-        break;
+      if (state != cudaSuccess) {
+        (void)cudaGetLastError();
+        if (state == cudaErrorNotReady) {
+          return false;
+        }
+        ok = false;
       }
-      (void)cudaGetLastError();
-      ok = state == cudaErrorNotReady;
-      std::this_thread::sleep_for(std::chrono::microseconds(10));
     }
     for (const migration& part : p.parts) {
       if (ok) {
@@ -295,6 +301,7 @@ class migration_lane {
       tell_end(ticket, whole);
     }
     pieces_.pop_front();
+    return true;
   }
   void arrived(const migration& part) {
     marks_.clear(part.range, mark::discarded);
