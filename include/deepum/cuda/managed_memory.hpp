@@ -176,7 +176,7 @@ class managed_memory {
     const std::lock_guard lock(poll_mutex_);
     (void)worked(cudaSetDevice(owner_.properties().ordinal));
     const relaxed_capture relaxed;
-    const std::size_t first = events.size();
+    std::size_t first = events.size();
     {
       const std::lock_guard happened(happened_mutex_);
       events.insert(events.end(), happened_.begin(), happened_.end());
@@ -185,8 +185,23 @@ class managed_memory {
     clock_.keep_up();
     bool in_flight = false;
     const bool launched = launched_.exchange(false, std::memory_order_relaxed);
+    std::size_t front = events.size();
     for (launch_log* log : logs_) {
+      const std::size_t from = events.size();
       in_flight = log->collect(clock_, events) || in_flight;
+      // A launch that was over at an unknown time goes before the faults: else they were taken to be its own, all of
+      // them. Of the stream's launches the order stays.
+      std::size_t until = events.size();
+      while (until != from && events[until - 1].timed) {
+        --until;
+      }
+      if (until != from) {
+        const auto begin = events.begin();
+        std::rotate(begin + static_cast<std::ptrdiff_t>(front), begin + static_cast<std::ptrdiff_t>(from),
+                    begin + static_cast<std::ptrdiff_t>(until));
+        front += until - from;
+        first = front;
+      }
     }
     // The driver knows of a fault before the launch goes on, so that after the ends of launches come all their faults.
     take_faults(in_flight, launched, events);
