@@ -5,7 +5,7 @@
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/driver_fault_feed.hpp>
 
-#include <chrono>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@ class fake_driver_feed {
     fake_cuda::set_fault_sink([this](const void* address, deepum::access mode, deepum::nanoseconds at) {
       tools.push_fault(reinterpret_cast<std::uintptr_t>(address),
                        mode == deepum::access::read ? DEEPUM_UVM_READ : DEEPUM_UVM_WRITE,
-                       static_cast<std::uint64_t>(at.count()));
+                       static_cast<std::uint64_t>(at.count()), ++batch_);  // each is served by itself
     });
   }
   ~fake_driver_feed() { fake_cuda::set_fault_sink({}); }
@@ -43,6 +43,9 @@ class fake_driver_feed {
   }
 
   fake_uvm_tools tools;
+
+ private:
+  std::atomic<std::uint32_t> batch_{0};
 };
 
 /// Tells what another feed tells, some calls later.

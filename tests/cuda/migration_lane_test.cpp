@@ -43,6 +43,9 @@ struct bench {
     open();
   }
   ~bench() {
+    if (held != nullptr) {  // a test that has failed
+      fake_cuda::resume(held);
+    }
     close();
     (void)cudaFree(base);
   }
@@ -104,6 +107,7 @@ struct bench {
     events.clear();
     hints_before = prefetches(base).size();
     fake_cuda::hold(s);
+    held = s;
     return s;
   }
   [[nodiscard]] strings hinted() const { return prefetches(base, hints_before); }
@@ -114,6 +118,7 @@ struct bench {
   deepum::cuda::block_marks marks;
   event_list events;
   std::size_t hints_before = 0;
+  cudaStream_t held = nullptr;
   std::unique_ptr<migration_lane> inward;
   std::unique_ptr<migration_lane> outward;
 };
@@ -392,6 +397,7 @@ TEST_CASE(
   b.prefetch(0, 24, 1);
   b.settle();
   b.discard(8, 8, 2);
+  b.settle();
   b.evict(20, 1, 3);
   b.settle();
   const cudaStream_t s = stream_of_last_hint();
