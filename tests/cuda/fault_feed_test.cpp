@@ -253,7 +253,11 @@ TEST_CASE("the calibration works whatever call of it fails, or does without the 
     fake_driver_feed driver;
     deepum::cuda::device_options o;
     o.make_feed = [&](std::byte* base, deepum::bytes size) {  // called when the rest has been set up
-      fake_cuda::fail_all_calls(name, cudaErrorInvalidValue);
+      if (std::string(name) == "cudaStreamSynchronize") {
+        fake_cuda::fail_call(name, 1, cudaErrorInvalidValue);  // all: then nobody can know when the fault is over
+      } else {
+        fake_cuda::fail_all_calls(name, cudaErrorInvalidValue);
+      }
       return driver.open(base, size);
     };
     deepum::cuda::device device(0, o);
