@@ -38,6 +38,7 @@ class gpt {
       purpose use = purpose::training)
       : shape_(shape),
         use_(use),
+        arena_(&arena),
         stream_(&stream),
         sizes_(parameter_sizes(shape)),
         copy_sizes_(parameter_sizes(shape, sizeof(element))),
@@ -88,7 +89,7 @@ class gpt {
                               shape_.vocabulary);
   }
 
-  /// Launches AdamW: one launch for each tensor, as most trainers do it.
+  /// Launches AdamW: one launch for each tensor, as most trainers do it. The gradients are of no value after it.
   void update(float learning_rate) {
     deepum::expects(trains(), "a model for evaluation has no gradients");
     ++step_;
@@ -96,6 +97,7 @@ class gpt {
       const float weight_decay = sizes_[i].is_vector() ? 0.0F : 0.1F;
       operations_.adamw(weights_[i], copies_[i], gradients_[i], first_moments_[i], second_moments_[i],
                         sizes_[i].count(), learning_rate, weight_decay, step_);
+      forget(gradients_[i], padded(sizes_[i]));
     }
   }
 
@@ -256,6 +258,7 @@ class gpt {
     for (index l = 0; l < shape_.layers; ++l) {
       const auto w = [&](of_layer p) { return weight(l, p); };
       element* x = input_of(l);
+      reuse(kept_by(l), size_kept_by(l));
       o.layernorm_forward(at(l, kept::norm1), moments_at(l, kept::moments1), x, w(norm1_scale), w(norm1_shift), rows,
                           c);
       o.linear_forward(at(l, kept::qkv), at(l, kept::norm1), w(qkv_weight), w(qkv_bias), rows, c, 3 * c);
@@ -310,6 +313,7 @@ class gpt {
       linear_backward(d_branch, d(qkv_weight), d(qkv_bias), at(shared::d_qkv), at(l, kept::norm1), w(qkv_weight), c,
                       3 * c);
       layernorm_backward(d(norm1_scale), d(norm1_shift), input_of(l), moments_at(l, kept::moments1), w(norm1_scale));
+      forget(kept_by(l), size_kept_by(l));
     }
     clear_gradients(number(of_model::token_table), parameters_before_layers);
     operations_.embed_backward(gradient(of_model::token_table), gradient(of_model::position_table), d_residual, tokens_,
@@ -320,11 +324,30 @@ class gpt {
     bytes total{};
     for (std::size_t i = first; i < first + static_cast<std::size_t>(count); ++i)
       total += padded(sizes_[i]);
+    reuse(gradients_[first], total);
     stream_->memset(gradients_[first], 0, total);
+  }
+
+  // All that a layer keeps for the backward pass lies together.
+  [[nodiscard]] void* kept_by(index layer) const {
+    return activations_[static_cast<std::size_t>(layer * kept_of_layer)];
+  }
+  [[nodiscard]] bytes size_kept_by(index layer) const {
+    return bytes{static_cast<std::uint64_t>(static_cast<const std::byte*>(kept_by(layer + 1)) -
+                                            static_cast<const std::byte*>(kept_by(layer)))};
+  }
+
+  // What memory holds is of no value behind what was launched, until it is reused: then nobody has to move it.
+  void forget(void* p, bytes size) {
+    if constexpr (requires { arena_->mark_inactive(p, size); }) arena_->mark_inactive(p, size);
+  }
+  void reuse(void* p, bytes size) {
+    if constexpr (requires { arena_->mark_active(p, size); }) arena_->mark_active(p, size);
   }
 
   model_shape shape_;
   purpose use_;
+  arena_type* arena_;
   stream_type* stream_;
   tensor_sizes sizes_;       // of weights, gradients and moments
   tensor_sizes copy_sizes_;  // of what the forward and the backward pass read

@@ -43,9 +43,13 @@ std::vector<kernel> training_step(std::uint32_t layers) {
 }
 
 // A policy that is asked for plans that nobody carries out, with chosen blocks resident, oldest first.
+// No advice, which would be among the commands.
 struct bench {
   explicit bench(std::uint32_t block_count, std::uint32_t budget, policy_options options = {})
-      : policy(options),
+      : policy([&] {
+          options.advise = false;
+          return options;
+        }()),
         d(policy, block_count, budget) {
     d.automatic = false;
     d.make_live(blocks(0, block_count));

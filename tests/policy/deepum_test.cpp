@@ -179,6 +179,17 @@ TEST_CASE("a chain pauses where what it expects fills the budget, and goes on wh
   CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{3});
 }
 
+TEST_CASE("what the executing launch declares does not make room for it") {
+  trained t{loop(6, 2), 12, lookahead(1)};
+  t.d.map.set_budget(3);
+  for (const std::uint32_t b : {8U, 9U}) {
+    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+  }
+  // It declares 8, without ever having faulted there; 9 has been there for a shorter time.
+  t.d.fault(0, t.d.issue({"k0", {reads(8)}, {reads(0, 2)}, false}));
+  CHECK(blocks_of_action(t.d.next_plan().commands, action::evict) == numbers{9});
+}
+
 TEST_CASE("a launch is expected as a whole, however small the budget is") {
   trained t{loop(4, 6), 24, lookahead(2)};
   t.d.map.set_budget(2);

@@ -286,6 +286,7 @@ class engine {
     if (std::exchange(stirred_, false)) {
       plan_and_issue();
     }
+    note_pressure();
     admit_if_stuck();
   }
 
@@ -537,8 +538,11 @@ class engine {
     }
     return false;
   }
-  /// Something may be missing when a launch begins: what is alive does not fit, or no driver would bring it.
-  [[nodiscard]] bool pressed() const { return backed || live_ > map_.budget(); }
+  /// What is alive does not fit.
+  [[nodiscard]] bool oversubscribed() const { return live_ > map_.budget(); }
+  /// Something may be missing when a launch begins: what is alive does not fit, or is on its way, or no driver would
+  /// bring it.
+  [[nodiscard]] bool pressed() const { return backed || oversubscribed() || !inward_.idle(); }
   /// A launch that was held back has to ask until it is let go, also when all fits by then.
   void note_pressure() { have_to_ask_.store(pressed() || !held_.empty(), std::memory_order_relaxed); }
   /// Whatever is in flight has not been given to the device.
@@ -894,7 +898,7 @@ class engine {
 
   /// A copy in two places is of use only where blocks have to leave.
   void advise(const command& c) {
-    if (c.range.empty() || (c.hint == advice::set_read_mostly && c.why == reason::learned && !pressed())) {
+    if (c.range.empty() || (c.hint == advice::set_read_mostly && c.why == reason::learned && !oversubscribed())) {
       return;
     }
     if (!memory_.advise(c.range, c.hint, c.to)) {

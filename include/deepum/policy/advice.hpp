@@ -14,9 +14,10 @@ inline namespace v0 {
 
 /// Advice from what launches were seen to do with blocks.
 ///
-/// *Read-mostly*: since the last write, at least two launches have read the block, and the first of them has come
-/// again, so that a whole recurrence has gone by. Taken back when a launch that may write the block is issued, before
-/// it runs.
+/// *Read-mostly*: since the last write, one launch has read the block three times, so that two whole recurrences have
+/// gone by. It costs about as much as an eviction to begin with, and every write ends it; so reads that recur twice
+/// between writes, as in a forward and a backward pass, are no reason. Taken back when a launch that may write the
+/// block is issued, before it runs.
 ///
 /// *Preferred location host, accessed by the device*: the block was never declared, only faulted on, as look-ups with
 /// indices in memory do; never written; and twice in a row at least `long_period` launches passed between two touches.
@@ -26,6 +27,7 @@ inline namespace v0 {
 class advisor {
  public:
   static constexpr std::uint64_t long_period = 1024;
+  static constexpr std::uint8_t reads_until_advice = 3;
 
   void on_launch(execution_id id, const launch_record& record, const block_map& map) {
     ++launches_;
@@ -49,11 +51,8 @@ class advisor {
       write(u, fault.block, map);
       return;
     }
-    if (id.valid()) {
-      read(u, fault.block, id, map);
-    }
     if (u.last_touch == launches_) {
-      return;
+      return;  // a launch may fault often on a block
     }
     const bool far = u.last_touch != 0 && launches_ - u.last_touch >= long_period;
     u.long_gaps = far ? u.long_gaps + 1 : 0;
@@ -64,6 +63,9 @@ class advisor {
       u.in_place = true;
       command(advice::set_preferred_location, location::host(), fault.block);
       command(advice::set_accessed_by, map.device(), fault.block);
+    }
+    if (id.valid() && !u.declared && !far) {
+      read(u, fault.block, id, map);
     }
   }
 
@@ -78,7 +80,7 @@ class advisor {
  private:
   struct use {
     execution_id first_reader{};  // since the last write
-    bool second_reader = false;
+    std::uint8_t its_reads = 0;   // of the first reader
     bool read_mostly = false;
     bool in_place = false;
     bool declared = false;
@@ -97,9 +99,9 @@ class advisor {
   void read(use& u, block_id b, execution_id id, const block_map& map) {
     if (!u.first_reader.valid()) {
       u.first_reader = id;
-    } else if (u.first_reader != id) {
-      u.second_reader = true;
-    } else if (u.second_reader && !u.read_mostly && !u.in_place) {
+      u.its_reads = 1;
+    } else if (u.first_reader == id && u.its_reads < reads_until_advice && ++u.its_reads == reads_until_advice &&
+               !u.in_place) {
       u.read_mostly = true;
       command(advice::set_read_mostly, map.device(), b);
     }
@@ -108,7 +110,7 @@ class advisor {
     if (u.read_mostly) {
       command(advice::unset_read_mostly, map.device(), b);
     }
-    u.read_mostly = u.second_reader = false;
+    u.read_mostly = false;
     u.first_reader = {};
   }
   void settle_elsewhere(use& u, block_id b, const block_map& map) {

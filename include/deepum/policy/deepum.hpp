@@ -21,7 +21,8 @@
 namespace deepum {
 inline namespace v0 {
 
-/// DeepUM as published (sections 4 and 5): learns from page faults alone, and ignores what launches declare.
+/// DeepUM as published (sections 4 and 5): learns from page faults alone, and ignores what launches declare, but for
+/// one thing: what the executing launch declares is not taken away, because the engine would wait for its end.
 ///
 /// Chaining: a fault starts a chain at its block in the table of the executing launch, and the walk takes all
 /// successors. The chain leaves a launch at its end block, or when no unvisited successor remains, and goes on at the
@@ -56,7 +57,7 @@ class deepum_policy final : public policy {
     ++launches_;
     gate_.stir();
     const observation seen = history_.observe(record.stream, record.signature);
-    at(record.stream).in_flight.push_back({record.id, seen.id, seen.context});
+    at(record.stream).in_flight.push_back({record.id, seen.id, seen.context, record.accesses});
   }
 
   void on_finish(launch_id launch, stream_id stream, const block_map&) override {
@@ -79,7 +80,17 @@ class deepum_policy final : public policy {
       partial_.note(range, map);
     }
   }
-  void on_live(block_range, const block_map&) override { gate_.stir(); }
+  void on_live(block_range range, const block_map&) override {
+    gate_.stir();
+    for (const chained_block& c : asleep_) {
+      if (range.contains(c.block)) {
+        const auto later = std::upper_bound(queue_.begin(), queue_.end(), c.ordinal,
+                                            [](std::uint64_t o, const chained_block& q) { return o < q.ordinal; });
+        queue_.insert(later, c);
+      }
+    }
+    std::erase_if(asleep_, [&](const chained_block& c) { return range.contains(c.block); });
+  }
   void on_dead(block_range, launch_id /*last*/, const block_map&) override { gate_.stir(); }
   void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
 
@@ -183,6 +194,7 @@ class deepum_policy final : public policy {
     launch_id launch{};
     execution_id id{};
     execution_context context{};
+    std::vector<block_access> declared{};
   };
   // Launches of a stream are counted as they execute: the executing one has the ordinal `finished`.
   struct per_stream {
@@ -220,6 +232,7 @@ class deepum_policy final : public policy {
   void begin_chain(block_id from, std::size_t stream, std::uint64_t ordinal, const flight& executing) {
     chain_ = {true, stream, ordinal, executing.context};
     queue_.clear();
+    asleep_.clear();
     if (const block_table* table = tables_.find(executing.id)) {
       walk_.start(*table, from);
     } else {
@@ -299,16 +312,22 @@ class deepum_policy final : public policy {
     }
     return !b;
   }
-  [[nodiscard]] bool over(const block_map& map, const chained_block& c) const {
-    return detail::is_dead(map[c.block]) || c.ordinal < streams_[chain_.stream].finished;
-  }
+  [[nodiscard]] bool over(const chained_block& c) const { return c.ordinal < streams_[chain_.stream].finished; }
   [[nodiscard]] bool served(const block_map& map, const chained_block& c) const {
-    return map.present(c.block) || over(map, c);
+    return map.present(c.block) || over(c) || detail::is_dead(map[c.block]);
   }
   // The first blocks of the chain that have to be brought in.
   std::size_t collect_missing(const block_map& map) {
-    while (!queue_.empty() && (map.ready(queue_.front().block) || over(map, queue_.front()))) {
-      queue_.pop_front();
+    std::erase_if(asleep_, [&](const chained_block& c) { return over(c); });
+    for (; !queue_.empty(); queue_.pop_front()) {
+      const chained_block& c = queue_.front();
+      if (over(c) || map.ready(c.block)) {
+        continue;
+      }
+      if (!detail::is_dead(map[c.block])) {
+        break;
+      }
+      asleep_.push_back(c);  // it may come alive before its launch
     }
     missing_.clear();
     for (const chained_block& c : queue_) {
@@ -323,14 +342,22 @@ class deepum_policy final : public policy {
     return missing_.size();
   }
 
+  [[nodiscard]] bool executing_on(block_id b) const {
+    return std::any_of(streams_.begin(), streams_.end(), [b](const per_stream& s) {
+      return !s.in_flight.empty() &&
+             std::any_of(s.in_flight.front().declared.begin(), s.in_flight.front().declared.end(),
+                         [b](const block_access& a) { return a.range.contains(b); });
+    });
+  }
+
   // `needed` blocks are to go; the first `excess` of them whatever is expected of them.
   std::int64_t write_evictions(const block_map& map, plan& out, std::int64_t needed, std::int64_t excess) {
     std::int64_t made = 0;
     const auto give_up = [&](block_id b) {
       const block_state& s = map[b];
       const bool dead = options_.invalidate && detail::is_dead(s);
-      if (s.moving != motion::none || (dead && s.users != 0)) {
-        return;  // on its way already, or soon to be had for nothing
+      if (s.moving != motion::none || (dead && s.users != 0) || executing_on(b)) {
+        return;  // on its way already, soon to be had for nothing, or not to be had
       }
       const reason why = dead ? reason::dead : made < excess ? reason::over_budget : reason::make_room;
       detail::append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, b);
@@ -382,6 +409,7 @@ class deepum_policy final : public policy {
   block_walk walk_{};                     // of the chain, in its launch
   mutable block_walk survey_{};           // of `all_ready`; kept for its memory
   std::deque<chained_block> queue_{};     // visited, not known to have arrived
+  std::vector<chained_block> asleep_{};   // taken from the queue while their contents were dead
   std::vector<chained_block> missing_{};  // of those, what this plan may ask for
   std::vector<expectation> expected_{};   // by block
   std::uint32_t expected_blocks_ = 0;     // expected by a launch that has not finished
