@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -55,15 +56,19 @@ policy_run train(const run_options& options, const std::string& policy, const st
   const auto gpu_owner = Backend::make_device(options, memory);
   typename Backend::device& gpu = *gpu_owner;
 
-  // Launches are numbered in the order of issue, so that those of one phase are a range.
+  // Launches are numbered in the order of issue, so that those of one phase are a range. The observer is called by the
+  // arena's own thread.
+  std::mutex faulted_mutex;
   std::vector<deepum::launch_id> faulted;
   deepum::arena_options arena_options{.capacity = capacity,
                                       .device_budget = Backend::device_budget(policy, memory),
                                       .policy = policy,
                                       .tuning = {.lookahead = options.lookahead.degree, .hold_launches = options.hold},
                                       .tables = options.tables};
-  arena_options.observer = [&faulted](const deepum::device_event& e, deepum::launch_id launch) {
-    if (e.what == deepum::device_event::kind::fault) faulted.push_back(launch);
+  arena_options.observer = [&](const deepum::device_event& e, deepum::launch_id launch) {
+    if (e.what != deepum::device_event::kind::fault) return;
+    const std::lock_guard lock(faulted_mutex);
+    faulted.push_back(launch);
   };
   typename Backend::arena arena{gpu, arena_options};
   typename Backend::stream stream{arena};
@@ -74,7 +79,6 @@ policy_run train(const run_options& options, const std::string& policy, const st
   deepum::statistics before = arena.statistics();
   for (std::int64_t step = 0; step < options.steps; ++step) {
     data.next();
-    faulted.clear();
     const deepum::nanoseconds began = gpu.now();
     if (options.use == purpose::training) {
       model.differentiate(data.tokens(), data.targets());
@@ -93,8 +97,12 @@ policy_run train(const run_options& options, const std::string& policy, const st
     const deepum::statistics difference = now - before;
     before = now;
     run.faults.push_back(difference.faults);
-    run.faults_changing.push_back(static_cast<std::uint64_t>(std::count_if(
-        faulted.begin(), faulted.end(), [&](deepum::launch_id l) { return l > last_same && l <= last_changing; })));
+    {
+      const std::lock_guard lock(faulted_mutex);
+      run.faults_changing.push_back(static_cast<std::uint64_t>(std::count_if(
+          faulted.begin(), faulted.end(), [&](deepum::launch_id l) { return l > last_same && l <= last_changing; })));
+      faulted.clear();
+    }
     run.bytes_in.push_back(difference.in.all_bytes());
     run.bytes_out.push_back(difference.out.all_bytes());
     run.stall_ns.push_back(difference.stalled.count());
