@@ -166,6 +166,8 @@ class adapted_arena {
     return p;
   }
   void split(const void* p, std::span<const bytes> parts) { system_.arena().split(p, parts); }
+  void mark_inactive(const void* p, bytes size) { system_.arena().mark_inactive(p, size); }
+  void mark_active(const void* p, bytes size) { system_.arena().mark_active(p, size); }
 
  private:
   library_system& system_;

@@ -258,7 +258,7 @@ class gpt {
     for (index l = 0; l < shape_.layers; ++l) {
       const auto w = [&](of_layer p) { return weight(l, p); };
       element* x = input_of(l);
-      reuse(kept_by(l), size_kept_by(l));
+      if (trains()) reuse(kept_by(l), size_kept_by(l));  // else all layers share what they keep
       o.layernorm_forward(at(l, kept::norm1), moments_at(l, kept::moments1), x, w(norm1_scale), w(norm1_shift), rows,
                           c);
       o.linear_forward(at(l, kept::qkv), at(l, kept::norm1), w(qkv_weight), w(qkv_bias), rows, c, 3 * c);

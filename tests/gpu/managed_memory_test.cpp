@@ -130,6 +130,7 @@ std::vector<std::uint64_t> gather(deepum::cuda::fault_source source, std::string
                          }
                        }}};
   feed = arena.memory().fault_feed();
+  MESSAGE(arena.memory().description());
   deepum::stream stream{arena};
   auto* table = arena.allocate<std::uint32_t>(words_of(512_MiB));
   auto* other = arena.allocate<std::uint32_t>(words_of(224_MiB));
