@@ -289,7 +289,7 @@ TEST_CASE("an arena that cannot be set up says why and leaves nothing behind, wh
       for (unsigned nth = 1; nth <= 60; ++nth) {
         CAPTURE(nth);
         // Few with the feed: its thread takes 20 ms to end.
-        machine m(12_MiB, nth % 10 == 0 ? faults::driver : faults::none, migrations);
+        machine m(12_MiB, nth % 20 == 0 ? faults::driver : faults::none, migrations);
         fake_cuda::fail_nth_call_of_any(nth, error);
         try {
           CHECK(run_on_arena(m, program, "auto", 12_MiB) == expected);
