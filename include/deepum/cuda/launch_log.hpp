@@ -21,8 +21,8 @@ namespace cuda {
 
 /// The launches of one stream that have not been seen to finish, each with the event behind it.
 ///
-/// An event that tells the time costs the host a microsecond more than one that does not (docs/adr/0006), so only
-/// those launches are timed for which that may be of use.
+/// An event that tells the time costs the host a microsecond more than one that does not, and each event costs the
+/// device 1.6 us between two launches (docs/adr/0006). So launches are timed and marked only where that may be of use.
 ///
 /// Threads: `begin` and `end` by the stream's, `collect` by any one at a time.
 class launch_log {
@@ -48,24 +48,29 @@ class launch_log {
   /// What is enqueued from now on until `end` belongs to this launch.
   /// @param timed   Its end is timed.
   /// @param begun   Its beginning too: of use where several streams execute at a time.
-  void begin(launch_id id, bool timed, bool begun) {
+  /// @param marked  Its end is marked at all. Else it has finished when a later one has, or all of the stream.
+  void begin(launch_id id, bool timed, bool begun, bool marked = true) {
     current_ = {.id = id, .timed = timed};
+    marked_ = marked || timed;
     if (timed && begun) {
       current_.began = record(true);
     }
   }
   void end() {
-    current_.ended = record(current_.timed);
+    current_.ended = marked_ ? record(current_.timed) : nullptr;
     const std::lock_guard lock(mutex_);
     added_.push_back(current_);
   }
 
+  /// Whether one of the launches that were not reported yet may have finished all the same. Of the thread of `collect`.
+  [[nodiscard]] bool some_unmarked() const { return unmarked_ != 0; }
   /// Reports the launches that have finished, in order. Never waits for the device.
   /// @returns  Whether some are in flight yet.
   bool collect(gpu_clock& clock, std::vector<device_event>& events) {
     {
       const std::lock_guard lock(mutex_);
       waiting_.insert(waiting_.end(), added_.begin(), added_.end());
+      unmarked_ += static_cast<std::size_t>(std::count_if(added_.begin(), added_.end(), is_unmarked));
       added_.clear();
     }
     const std::size_t finished = finished_now();
@@ -93,6 +98,7 @@ class launch_log {
     last_finish_ = last;
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < finished; ++i) {
+      unmarked_ -= is_unmarked(waiting_[i]) ? 1 : 0;
       give_back(waiting_[i].began, true);
       give_back(waiting_[i].ended, waiting_[i].timed);
     }
@@ -117,6 +123,8 @@ class launch_log {
     }
     return capture != cudaStreamCaptureStatusNone;
   }
+  static bool is_unmarked(const entry& e) { return e.ended == nullptr; }
+
   /// An event in the stream; none where that fails, or where a capture would take it into its graph.
   cudaEvent_t record(bool timed) {
     if (captured().value_or(true)) {
@@ -186,11 +194,13 @@ class launch_log {
 
   cudaStream_t stream_;
   entry current_{};
+  bool marked_ = true;
   std::mutex mutex_;
   std::vector<entry> added_{};
   std::vector<cudaEvent_t> timed_{};
   std::vector<cudaEvent_t> untimed_{};
   std::deque<entry> waiting_{};  // of `collect`, like what follows
+  std::size_t unmarked_ = 0;     // of those
   std::vector<nanoseconds> times_{};
   nanoseconds last_finish_{};
 };

@@ -223,6 +223,11 @@ class managed_memory {
       changed_.notify_one();
     }
   }
+  /// As `notify`, but the pump runs again at once: somebody waits for it. Threads: any.
+  void hurry() {
+    urgent_.store(true, std::memory_order_relaxed);
+    notify();
+  }
   /// Runs the pump from now on. Threads: any but the pump's.
   void attach(std::function<void()> pump) {
     detach();
@@ -284,13 +289,10 @@ class managed_memory {
     notify();
   }
   /// Whether the end of the next launch should be timed: at first, and while there are faults to attribute.
-  [[nodiscard]] bool time_launches() {
-    std::int64_t left = timed_left_.load(std::memory_order_relaxed);
-    if (left <= 0) {
-      return false;
-    }
-    timed_left_.store(left - 1, std::memory_order_relaxed);
-    return true;
+  [[nodiscard]] bool time_launches() { return count_down(timed_left_); }
+  /// Whether it should be marked: while anything moves, and otherwise now and then.
+  [[nodiscard]] bool mark_launches() {
+    return count_down(marked_left_) || unmarked_.fetch_add(1, std::memory_order_relaxed) % launches_a_mark == 0;
   }
   [[nodiscard]] bool several_streams() const { return streams_.load(std::memory_order_relaxed) > 2; }
   /// @}
@@ -301,7 +303,10 @@ class managed_memory {
   };
   using allocation = std::unique_ptr<std::byte, release>;
 
-  static constexpr std::int64_t launches_timed = 4096;  // after the last fault
+  static constexpr std::int64_t launches_timed = 512;  // after the last fault, to begin with
+  static constexpr std::int64_t most_launches_timed = 1 << 20;
+  static constexpr std::int64_t launches_marked = 512;  // after the last command
+  static constexpr std::uint32_t launches_a_mark = 16;  // after those
   static constexpr auto look_every = std::chrono::microseconds(20);
   static constexpr auto look_at_least = std::chrono::milliseconds(50);
 
@@ -327,10 +332,20 @@ class managed_memory {
     return memory;
   }
 
+  static bool count_down(std::atomic<std::int64_t>& left) {
+    const std::int64_t now = left.load(std::memory_order_relaxed);
+    if (now <= 0) {
+      return false;
+    }
+    left.store(now - 1, std::memory_order_relaxed);
+    return true;
+  }
+
   bool submit(migration_lane& lane, const migration& m) {
     expects(!m.range.empty() && m.range.end_value() <= capacity_ / block_size,
             "a command for blocks outside the arena");
     outstanding_.fetch_add(m.ticket != 0 ? 1 : 0, std::memory_order_relaxed);
+    marked_left_.store(launches_marked, std::memory_order_relaxed);
     lane.submit(m);
     return true;
   }
@@ -359,7 +374,7 @@ class managed_memory {
       const std::lock_guard lock(happened_mutex_);
       happened_.push_back(e);
     }
-    notify();
+    hurry();
   }
 
   // --- faults ------------------------------------------------------------------------------------------------------
@@ -428,16 +443,21 @@ class managed_memory {
     if (!feed_->alive()) {
       feed_alive_.store(false, std::memory_order_relaxed);
     }
+    const bool certain =
+        std::none_of(logs_.begin(), logs_.end(), [](const launch_log* l) { return l->some_unmarked(); });
     for (const fault_sample& f : samples_) {
       if (!holds(f.address)) {
         continue;
       }
-      timed_left_.store(launches_timed, std::memory_order_relaxed);
+      if (timed_left_.load(std::memory_order_relaxed) <= 0) {  // they recur after longer than that
+        timed_ahead_ = std::min(4 * timed_ahead_, most_launches_timed);
+      }
+      timed_left_.store(timed_ahead_, std::memory_order_relaxed);
       const block_range block{block_id{static_cast<std::uint32_t>(
                                   (f.address - reinterpret_cast<std::uintptr_t>(base_.get())) / block_size.count)},
                               1};
       const nanoseconds at = clock_.time_of_fault(f.at);
-      events.push_back({.what = device_event::kind::fault, .mode = f.mode, .range = block, .at = at});
+      events.push_back({.what = device_event::kind::fault, .mode = f.mode, .timed = certain, .range = block, .at = at});
       note_arrival(block);
       marks_.clear(block, mark::discarded);
       events.push_back({.what = device_event::kind::arrived,
@@ -460,13 +480,14 @@ class managed_memory {
     for (;;) {
       wanted_.store(false, std::memory_order_relaxed);
       pump_();
-      if (wanted_.load(std::memory_order_acquire)) {
+      if (urgent_.exchange(false, std::memory_order_relaxed)) {
         if (stopping_.load(std::memory_order_relaxed)) {
           return;
         }
         continue;
       }
-      if (busy()) {
+      // Launches come one by one: to take each of them in by itself would be in the way of the next.
+      if (wanted_.load(std::memory_order_acquire) || busy()) {
         std::this_thread::sleep_for(look_every);
         if (stopping_.load(std::memory_order_relaxed)) {
           return;
@@ -507,7 +528,10 @@ class managed_memory {
   std::string description_{};
   std::atomic<bool> feed_alive_{false};
   std::atomic<std::uint64_t> lost_{0};
+  std::int64_t timed_ahead_ = launches_timed;  // under the lock of `poll`
   std::atomic<std::int64_t> timed_left_{launches_timed};
+  std::atomic<std::int64_t> marked_left_{launches_marked};
+  std::atomic<std::uint32_t> unmarked_{0};
   std::atomic<int> streams_{0};
   std::atomic<bool> in_flight_{false};         // launches, when last looked
   std::atomic<bool> launched_{false};          // since the faults were taken last, or before and not finished by then
@@ -517,6 +541,7 @@ class managed_memory {
   std::condition_variable changed_;
   std::function<void()> pump_{};
   std::atomic<bool> wanted_{false};
+  std::atomic<bool> urgent_{false};
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;

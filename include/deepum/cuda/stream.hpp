@@ -65,7 +65,10 @@ class stream {
   stream& operator=(const stream&) = delete;
 
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
-  void begin(launch_id id) { log_.begin(id, memory_.time_launches(), memory_.several_streams()); }
+  void begin(launch_id id) {
+    const bool timed = memory_.time_launches();
+    log_.begin(id, timed, memory_.several_streams(), timed || memory_.mark_launches());
+  }
   void end(launch_id /*id*/) {
     log_.end();
     memory_.issued();

@@ -146,7 +146,11 @@ class engine {
         return true;
       }
     }
-    memory_.notify();
+    if constexpr (detail::can_hurry<Memory>) {
+      memory_.hurry();
+    } else {
+      memory_.notify();
+    }
     return false;
   }
   /// A launch that waited too long is given to the device as it is.
@@ -582,7 +586,7 @@ class engine {
         take_finish(e);
         break;
       case device_event::kind::fault:
-        launch = launches_.executing_at(e.at);
+        launch = e.timed ? launches_.executing_at(e.at) : launch_id{};
         take_fault(e, launch);
         break;
       case device_event::kind::arrived:

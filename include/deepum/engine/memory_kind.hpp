@@ -29,7 +29,8 @@ struct device_event {
   access mode = access::read;
   reason why = reason::fault;    ///< arrived/departed without a ticket: fault, make_room (driver's eviction), host
   bool host_copy_stays = false;  ///< arrived: the host's copy stays current
-  bool timed = true;             ///< launch_finished: `at` is when it finished, not only when that was noticed
+  bool timed = true;             ///< launch_finished: `at` is when it finished, not only when that was noticed; fault:
+                                 ///< the launches that have not finished by then are known
   launch_id launch{};
   block_range range{};
   nanoseconds at{};          ///< device clock
@@ -66,6 +67,7 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
 /// it
 ///   declares.
 /// * `lost_faults() -> std::uint64_t`, `fault_feed() -> std::string`: for statistics.
+/// * `hurry()`: as `notify`, for when a launch waits for the pump.
 /// * `renew(block_range)`: discarded blocks are in use again, and may be touched without being prefetched.
 namespace detail {
 template <class M>
@@ -79,6 +81,8 @@ concept may_miss_faults = requires(const M& c) {
   { c.lost_faults() } -> std::same_as<std::uint64_t>;
   { c.fault_feed() } -> std::convertible_to<std::string>;
 };
+template <class M>
+concept can_hurry = requires(M m) { m.hurry(); };
 template <class M>
 concept renews_blocks = requires(M m, block_range r) { m.renew(r); };
 }  // namespace detail
