@@ -133,7 +133,7 @@ class operation_checks {
       if (!std::isfinite(off)) break;
     }
     CAPTURE(where);
-    CHECK(worst <= (found_is_narrow ? 0.012F : 2e-5F));
+    CHECK(worst <= (found_is_narrow ? 0.012F : 1e-4F));
   }
   template <class T>
   void close(const char* what, const tensor<T>& found, const floats& expected) {
