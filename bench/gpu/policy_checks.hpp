@@ -225,8 +225,11 @@ inline void check_random_programs(const bench_settings& settings, std::uint64_t 
       const std::vector<float> losses = model.losses_of(policy, whole_blocks(footprint * percent / 100), steps);
       for (std::size_t i = 0; i < losses.size(); ++i) {
         if (std::bit_cast<std::uint32_t>(losses[i]) != std::bit_cast<std::uint32_t>(expected[i])) {
-          absl::StrAppendFormat(&wrong, "the loss of step %d is %.9g under %s at %.0f %%, but %.9g resident\n", i,
-                                losses[i], policy, percent, expected[i]);
+          const std::string difference =
+              absl::StrFormat("the loss of step %d is %.9g under %s at %.0f %%, but %.9g resident", i, losses[i],
+                              policy, percent, expected[i]);
+          settings.say(difference);  // at once: the whole check takes minutes
+          absl::StrAppend(&wrong, difference, "\n");
           break;
         }
       }

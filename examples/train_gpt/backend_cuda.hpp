@@ -29,8 +29,8 @@ struct cuda_backend {
     return std::make_unique<device>(0);
   }
 
-  /// What an arena may hold on a device that has more memory than this: all of it. Under `um` it is not a limit: the
-  /// driver knows no budget and takes what the GPU has.
+  /// What an arena may hold on a device that has more memory than this: all of it. Under `um`, too, blocks leave for
+  /// it, beside the faults that bring others.
   [[nodiscard]] static deepum::bytes device_budget(const std::string& /*policy*/, deepum::bytes memory) {
     return memory;
   }

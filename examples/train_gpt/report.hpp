@@ -107,7 +107,7 @@ template <class T>
   absl::StrAppend(&text, "\nFor each step, median from the third one on.",
                   " * faults in AdamW, whose launches get the step number and so are never the same.\n");
   if (!r.driver.empty() && std::any_of(r.runs.begin(), r.runs.end(), [](const auto& p) { return p.name == "um"; })) {
-    absl::StrAppend(&text, "Under um the driver knows no budget: it has all of the GPU's memory.\n");
+    absl::StrAppend(&text, "Under um, blocks leave beside the faults that bring others, so that the budget is kept.\n");
   }
   const auto um = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "um"; });
   if (um != r.runs.end() && faults_outside(*um) != 0) {

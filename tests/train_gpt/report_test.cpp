@@ -131,7 +131,7 @@ TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU o
   CHECK(json["driver"] == "13.0");
   CHECK(json["policies"][0]["fault_feed"] == "driver");
   CHECK(table_of(r).find("sim:x, bf16, forward pass alone, footprint") != std::string::npos);
-  CHECK(table_of(r).find("Under um the driver knows no budget") != std::string::npos);
+  CHECK(table_of(r).find("Under um, blocks leave beside the faults") != std::string::npos);
   r.runs[0].name = "auto";
   CHECK(table_of(r).find("no budget") == std::string::npos);
 }
