@@ -91,4 +91,9 @@ if(DEEPUM_HAVE_CUDA)
       -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" ${kernel_helper_flags} -c "${PROJECT_SOURCE_DIR}/tests/nvcc/umbrella.cu" -o
       "${checks_dir}/umbrella_${arch}.o")
   endforeach()
+  # Fetches headers, and so belongs to ./run test --full, which says where to keep them.
+  if(DEFINED ENV{DEEPUM_OLDER_TOOLKITS})
+    deepum_register_test(nvcc.older_toolkits LABELS check cuda COMMAND
+                         "${PROJECT_SOURCE_DIR}/tests/nvcc/older_toolkits.sh" "$ENV{DEEPUM_OLDER_TOOLKITS}")
+  endif()
 endif()

@@ -118,7 +118,7 @@ TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU o
   CHECK(json["evaluate"] == false);
   CHECK_FALSE(json.contains("driver"));
   CHECK_FALSE(json["policies"][0].contains("fault_feed"));
-  CHECK(table_of(r).find("no budget") == std::string::npos);
+  CHECK(table_of(r).find("blocks leave") == std::string::npos);
   CHECK(table_of(r).find("forward pass alone") == std::string::npos);
 
   r.precision = "bf16";
@@ -133,7 +133,7 @@ TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU o
   CHECK(table_of(r).find("sim:x, bf16, forward pass alone, footprint") != std::string::npos);
   CHECK(table_of(r).find("Under um, blocks leave beside the faults") != std::string::npos);
   r.runs[0].name = "auto";
-  CHECK(table_of(r).find("no budget") == std::string::npos);
+  CHECK(table_of(r).find("blocks leave") == std::string::npos);
 }
 
 TEST_CASE("the training loop evaluates where it is told to: no step changes the weights") {
