@@ -153,6 +153,7 @@ int run() {
 
   // Rate and cost: everything faulted in, with the reader attached and without.
   std::vector<double> with;
+  with.reserve(5);
   std::uint64_t read = 0;
   for (int i = 0; i < 5; ++i) {
     deepum_uvm_events_counts(events.get(), &counts);
@@ -165,6 +166,7 @@ int run() {
   const bool complete = found == expected.size();
   const std::uint64_t dropped = counts.dropped_by_driver + counts.dropped_by_ring + counts.dropped_by_resync;
   std::vector<double> without;
+  without.reserve(5);
   events.reset();
   for (int i = 0; i < 5; ++i) {
     without.push_back(fault_in(base, size, stream));
