@@ -63,9 +63,8 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
 /// What a memory kind may have beside that, and what the engine does then:
 ///
 /// * `commands_in_flight`, `bytes_in_flight`: what it wants to be given on each link at a time.
-/// * `sees_faults() -> bool`: false where nobody tells of page faults. Then a launch is taken to have brought all that
-/// it
-///   declares.
+/// * `sees_faults() -> bool`: false where nobody tells of page faults. Then a launch is taken to have brought what it
+///   declares, all of it.
 /// * `lost_faults() -> std::uint64_t`, `fault_feed() -> std::string`: for statistics.
 /// * `hurry()`: as `notify`, for when a launch waits for the pump.
 /// * `renew(block_range)`: discarded blocks are in use again, and may be touched without being prefetched.
