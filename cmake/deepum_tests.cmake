@@ -56,12 +56,14 @@ function(deepum_register_test name)
 endfunction()
 
 # deepum_add_test(<folder> <file>...)
-# One doctest program deepum_<folder>_test out of all the files, and one CTest test for each file.
+# One doctest program deepum_<folder>_test out of all the files, and one CTest test for each file. It is compiled as one
+# unit, since what a file costs is the library's headers; so each file has its tests in a namespace of its own.
 function(deepum_add_test folder)
   set(program deepum_${folder}_test)
   add_executable(${program} ${ARGN})
   target_link_libraries(${program} PRIVATE deepum_test_support)
   target_precompile_headers(${program} REUSE_FROM deepum_test_precompiled)
+  set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 
   set(labels ${folder})
   if(DEEPUM_SANITIZE)

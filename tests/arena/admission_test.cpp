@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace admission_test {
 
 using namespace deepum;
 using namespace deepum::literals;
@@ -89,8 +89,6 @@ std::vector<std::uint64_t> faults_of_loop(bool hold, int repetitions) {
   }
   return faults;
 }
-
-}  // namespace
 
 TEST_CASE("a loop larger than the budget has no faults under auto from the third repetition on") {
   const std::vector<std::uint64_t> faults = faults_of_loop(true, 6);
@@ -209,3 +207,5 @@ TEST_CASE("a launch that is held back goes when the budget grows") {
   const nanoseconds end = memory.memory().now();
   CHECK(end < std::chrono::milliseconds(900));  // none had to wait until its second was over
 }
+
+}  // namespace admission_test

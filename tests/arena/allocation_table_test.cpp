@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+namespace allocation_table_test {
+
 using namespace deepum;
 using namespace deepum::literals;
-
-namespace {
 
 constexpr std::uintptr_t base = 0x7000'0000'0000;
 
@@ -29,8 +29,6 @@ std::string failure(status expected, Call&& call) {
   return {};
 }
 bool mentions(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
-
-}  // namespace
 
 TEST_CASE("wrong frees are told apart, in words that help") {
   allocation_table t(base, 8_MiB);
@@ -167,3 +165,5 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
     CHECK(t.allocated() == bytes{0});
   }
 }
+
+}  // namespace allocation_table_test

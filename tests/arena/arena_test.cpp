@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+namespace arena_test {
+
 using namespace deepum;
 using namespace deepum::literals;
-
-namespace {
 
 sim::device_options with_memory(bytes memory) {
   sim::device_options o;
@@ -54,8 +54,6 @@ bool mentions(const std::string& text, const std::string& what) { return text.fi
 
 const auto set = sim::kernel([](char* p, char v, std::size_t n) { std::fill_n(p, n, v); },
                              [](sim::work& w, char* p, char, std::size_t n) { w.overwrites(p, n).flops(1e9); });
-
-}  // namespace
 
 TEST_CASE("zero bytes are nullptr, and giving nullptr back is fine") {
   small_machine m;
@@ -277,3 +275,5 @@ TEST_CASE("the default address range is larger than the device") {
   arena memory{gpu};
   CHECK(memory.capacity() == 256_MiB);
 }
+
+}  // namespace arena_test

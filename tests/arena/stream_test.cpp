@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
+namespace stream_test {
+
 using namespace deepum;
 using namespace deepum::literals;
-
-namespace {
 
 // The bodies work on one element in 16 KiB: enough to see a block that is stale, and fast.
 constexpr std::size_t stride = 4096;
@@ -84,8 +84,6 @@ std::vector<double> train(arena<Memory>& arena, std::size_t layers, int steps) {
     arena.deallocate(p);
   return sums;
 }
-
-}  // namespace
 
 TEST_CASE("values are the same under every policy, at a third of the memory that is needed") {
   std::vector<double> wanted;
@@ -295,3 +293,5 @@ TEST_CASE("threads with streams of their own share an arena, whoever runs the pu
     CHECK(arena.footprint().allocated == bytes{0});
   }
 }
+
+}  // namespace stream_test

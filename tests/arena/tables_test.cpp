@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
+namespace tables_test {
+
 using namespace deepum;
 using namespace deepum::literals;
-
-namespace {
 
 constexpr std::size_t n = std::size_t{6} * 1024 * 1024 / sizeof(float);
 constexpr std::size_t stride = 4096;
@@ -119,8 +119,6 @@ run_result train(machine& m, int steps = 3) {
   return result;
 }
 
-}  // namespace
-
 TEST_CASE("a second run that begins with the tables of the first has a first step like the others") {
   for (const std::string policy : {"auto", "deepum"}) {
     CAPTURE(policy);
@@ -220,3 +218,5 @@ TEST_CASE("tables that cannot be saved are an error, and leave the file as it wa
   }
   CHECK(file.contents() == before);
 }
+
+}  // namespace tables_test

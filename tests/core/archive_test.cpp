@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
+namespace archive_test {
+
 using namespace deepum;
 using deepum_test::archive, deepum_test::arena_blocks, deepum_test::events, deepum_test::tables;
-
-namespace {
 
 tables grown(std::uint64_t seed, int steps) {
   tables t;
@@ -59,8 +59,6 @@ std::string refusal_of(const std::function<void(archive_writer&)>& write,
   }
   return "loaded";
 }
-
-}  // namespace
 
 TEST_CASE("tables that were saved and loaded go on as if nothing had happened") {
   for (std::uint64_t seed = 1; seed <= deepum_test::scaled(30); ++seed) {
@@ -310,3 +308,5 @@ TEST_CASE("an archive is written to a file as a whole, and a file that is not th
   CHECK(code_of([&] { (void)load_archive("/"); }) == status::io_failure);
   CHECK(code_of([&] { save_archive("/nowhere/at/all", first); }) == status::io_failure);
 }
+
+}  // namespace archive_test

@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-using namespace deepum;
+namespace block_map_test {
 
-namespace {
+using namespace deepum;
 
 std::vector<std::uint32_t> migration_order(const block_map& map) {
   std::vector<std::uint32_t> order;
@@ -22,8 +22,6 @@ std::vector<std::uint32_t> migration_order(const block_map& map) {
 }
 
 using order = std::vector<std::uint32_t>;
-
-}  // namespace
 
 TEST_CASE("a new block map holds nothing on the device") {
   const block_map map{8, location::device(), 5};
@@ -382,3 +380,5 @@ TEST_CASE("random migrations leave the room taken and the order of migration as 
     }
   }
 }
+
+}  // namespace block_map_test

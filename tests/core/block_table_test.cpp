@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-using namespace deepum;
+namespace block_table_test {
 
-namespace {
+using namespace deepum;
 
 using blocks = std::vector<std::uint32_t>;
 
@@ -24,8 +24,6 @@ blocks successors(const block_table& table, std::uint32_t block) {
 }
 
 void record(block_table& table, std::uint32_t from, std::uint32_t to) { table.record(block_id{from}, block_id{to}); }
-
-}  // namespace
 
 TEST_CASE("a block table has the paper's shape unless told otherwise") {
   const block_table_shape shape = block_table{}.shape();
@@ -182,3 +180,5 @@ TEST_CASE("random pairs leave a block table as plain lists would") {
     }
   }
 }
+
+}  // namespace block_table_test

@@ -7,13 +7,11 @@
 #include <random>
 #include <vector>
 
+namespace block_test {
+
 using namespace deepum;
 
-namespace {
-
 block_range range(std::uint32_t first, std::uint32_t count) { return {block_id{first}, count}; }
-
-}  // namespace
 
 TEST_CASE("the blocks of some bytes are those that hold at least one of them") {
   CHECK(blocks_of(0_B, 0_B).empty());
@@ -85,3 +83,5 @@ TEST_CASE("a block is merged into the range that it follows directly, and only i
   }
   CHECK(ranges == std::vector<block_range>{range(7, 2), range(3, 1), range(9, 2), range(10, 1), range(2, 1)});
 }
+
+}  // namespace block_test

@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-using namespace deepum;
+namespace execution_id_table_test {
 
-namespace {
+using namespace deepum;
 
 launch_signature signature(std::uint64_t exact, std::uint64_t shape) { return {.exact = exact, .shape = shape}; }
 
@@ -18,8 +18,6 @@ identified fresh(std::uint32_t id) { return {.id = execution_id{id}, .is_new = t
 identified known(std::uint32_t id) { return {.id = execution_id{id}}; }
 identified rebound(std::uint32_t id) { return {.id = execution_id{id}, .rebound = true}; }
 identified reused(std::uint32_t id) { return {.id = execution_id{id}, .is_new = true, .retired = execution_id{id}}; }
-
-}  // namespace
 
 TEST_CASE("launches get IDs from 1 in the order of their first sight and keep them") {
   execution_id_table table{recognition::exact};
@@ -145,3 +143,5 @@ TEST_CASE("random launches are identified as a plain list would") {
     }
   }
 }
+
+}  // namespace execution_id_table_test

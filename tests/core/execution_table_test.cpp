@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+namespace execution_table_test {
+
 using namespace deepum;
 using match = execution_table::match;
-
-namespace {
 
 execution_context context(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t current) {
   return {{execution_id{a}, execution_id{b}, execution_id{c}}, execution_id{current}};
@@ -32,8 +32,6 @@ void record_sequence(execution_table& table, std::initializer_list<std::uint32_t
     c.push(execution_id{launch});
   }
 }
-
-}  // namespace
 
 TEST_CASE("a context holds the current launch and the three before it, oldest first") {
   execution_context c;
@@ -217,3 +215,5 @@ TEST_CASE("random records, limits and forgotten IDs leave a table as a plain lis
     }
   }
 }
+
+}  // namespace execution_table_test

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-using namespace deepum;
+namespace footprint_test {
 
-namespace {
+using namespace deepum;
 
 using entries = std::vector<footprint_entry>;
 
@@ -21,8 +21,6 @@ block_range range(std::uint32_t first, std::uint32_t count) { return {block_id{f
 entries entries_of(const footprint& f) { return {f.entries().begin(), f.entries().end()}; }
 
 constexpr deepum::access every_mode[] = {access::read, access::update, access::overwrite};
-
-}  // namespace
 
 TEST_CASE("an empty footprint has no blocks and no memory") {
   footprint f;
@@ -271,3 +269,5 @@ TEST_CASE("a footprint can be replaced and forgotten") {
   CHECK(table.find(execution_id{3}) == nullptr);
   CHECK(table.at(execution_id{3}).empty());
 }
+
+}  // namespace footprint_test

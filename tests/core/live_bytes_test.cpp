@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+namespace live_bytes_test {
+
 using namespace deepum;
 using namespace deepum::literals;
 
@@ -109,3 +111,5 @@ TEST_CASE("random changes give the liveness that a byte map gives") {
     }
   }
 }
+
+}  // namespace live_bytes_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace location_test {
+
 using namespace deepum;
 
 TEST_CASE("the host and each device are different places") {
@@ -40,3 +42,5 @@ TEST_CASE("a copy set tells all places apart up to the limit") {
     }
   }
 }
+
+}  // namespace location_test

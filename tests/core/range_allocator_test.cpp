@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+namespace range_allocator_test {
+
 using namespace deepum;
 using namespace deepum::literals;
-
-namespace {
 
 /// The same rules over an array of units of 256 bytes, with nothing clever.
 class naive_allocator {
@@ -62,8 +62,6 @@ class naive_allocator {
   }
   std::vector<bool> used_;
 };
-
-}  // namespace
 
 TEST_CASE("large ranges begin at a block boundary and small ones fill the gaps behind them") {
   range_allocator a(16_MiB);
@@ -141,3 +139,5 @@ TEST_CASE("random requests give the addresses that the naive allocator gives") {
     }
   }
 }
+
+}  // namespace range_allocator_test

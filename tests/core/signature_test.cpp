@@ -12,9 +12,9 @@
 #include <tuple>
 #include <vector>
 
-using namespace deepum;
+namespace signature_test {
 
-namespace {
+using namespace deepum;
 
 struct argument {
   bool is_operand = false;
@@ -46,8 +46,6 @@ launch_signature sign(std::string_view name, const std::vector<argument>& argume
   }
   return builder.finish();
 }
-
-}  // namespace
 
 TEST_CASE("equal launches have equal signatures") {
   const std::vector<argument> arguments{pointer(0x1000, 64, access::read), value("step 17"),
@@ -237,3 +235,5 @@ TEST_CASE("random argument lists have equal hashes exactly where they are equal"
     CHECK(shape.size() == shapes.size());
   }
 }
+
+}  // namespace signature_test

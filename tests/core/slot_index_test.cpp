@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+namespace slot_index_test {
+
 using deepum::detail::slot_index;
 
 TEST_CASE("an empty slot index finds nothing and holds no memory") {
@@ -64,3 +66,5 @@ TEST_CASE("random insertions and removals leave a slot index as a map has it") {
     }
   }
 }
+
+}  // namespace slot_index_test

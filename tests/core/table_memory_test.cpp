@@ -14,11 +14,9 @@
 #include <new>
 #include <random>
 
-using namespace deepum;
-
 namespace {
 
-thread_local std::uint64_t live_bytes = 0;
+thread_local std::uint64_t heap_bytes = 0;
 constexpr std::size_t header_size = alignof(std::max_align_t);
 
 }  // namespace
@@ -29,30 +27,30 @@ void* operator new(std::size_t size) {
     throw std::bad_alloc{};
   }
   *static_cast<std::size_t*>(block) = size;
-  live_bytes += size;
+  heap_bytes += size;
   return static_cast<std::byte*>(block) + header_size;
 }
 void operator delete(void* p) noexcept {
   if (p != nullptr) {
     void* const block = static_cast<std::byte*>(p) - header_size;
-    live_bytes -= *static_cast<std::size_t*>(block);
+    heap_bytes -= *static_cast<std::size_t*>(block);
     std::free(block);
   }
 }
 void operator delete(void* p, std::size_t) noexcept { operator delete(p); }
 
-namespace {
+namespace table_memory_test {
+
+using namespace deepum;
 
 /// Bytes that were allocated and not freed since it was made.
 class held_since {
  public:
-  [[nodiscard]] bytes operator()() const { return bytes{live_bytes - before_}; }
+  [[nodiscard]] bytes operator()() const { return bytes{heap_bytes - before_}; }
 
  private:
-  std::uint64_t before_ = live_bytes;
+  std::uint64_t before_ = heap_bytes;
 };
-
-}  // namespace
 
 TEST_CASE("the execution ID table reports the memory it holds") {
   for (const std::uint32_t limit : {0U, 100U}) {
@@ -115,3 +113,5 @@ TEST_CASE("footprints report the memory they hold") {
     REQUIRE(table.memory() == held());
   }
 }
+
+}  // namespace table_memory_test

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <type_traits>
 
+namespace units_test {
+
 using namespace deepum;
 
 TEST_CASE("bytes add, subtract, scale and compare like numbers") {
@@ -32,3 +34,5 @@ TEST_CASE("nanoseconds take the durations of the standard library") {
   const nanoseconds t = std::chrono::microseconds{3};
   CHECK(t.count() == 3000);
 }
+
+}  // namespace units_test

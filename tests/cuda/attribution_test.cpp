@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace attribution_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -59,17 +60,17 @@ struct fault_log {
 };
 
 struct bench {
-  explicit bench(std::size_t late = 0) {
+  using feed = std::unique_ptr<deepum::cuda::fault_feed>;
+  /// @param wrap  Makes the arena's feed of the driver's.
+  explicit bench(const std::function<feed(feed)>& wrap = {}) {
     fake_cuda::register_kernel(touch);
     fake_cuda::register_kernel(touch_and_wait);
     fake_cuda::register_kernel(nothing);
     fake_cuda::set_clock_offset(11h);
     fake_cuda::set_fault_delay(100us);
     deepum::cuda::device_options o = driver.options();
-    if (late != 0) {
-      o.make_feed = [this, late](std::byte* base, deepum::bytes size) {
-        return std::make_unique<late_feed>(driver.open(base, size), late);
-      };
+    if (wrap) {
+      o.make_feed = [this, wrap](std::byte* base, deepum::bytes size) { return wrap(driver.open(base, size)); };
     }
     device.emplace(0, std::move(o));
     arena.emplace(*device,
@@ -105,108 +106,123 @@ using stream = deepum::stream<deepum::cuda::managed_memory>;
 using ids = std::vector<launch_id>;
 
 TEST_CASE("of hundreds of launches that are queued ahead each gets its own faults, also when they are told late") {
-  for (const std::size_t late : {0, 20}) {
-    CAPTURE(late);
-    bench b(late);
-    stream s(*b.arena);
-    fake_cuda::hold(s.native().native());
-    std::vector<launch_id> launched;
-    constexpr std::uint32_t launches = 200;
-    for (std::uint32_t i = 0; i < launches; ++i) {
-      launched.push_back(s.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
-    }
-    CHECK(b.arena->statistics().faults == 0);
-    fake_cuda::resume(s.native().native());
-    s.synchronize();
-    std::uint32_t right = 0;
-    for (std::uint32_t i = 0; i < launches; ++i) {
-      right += b.of(i) == ids{launched[i]} ? 1 : 0;
-    }
-    CHECK(right == launches);
-    CHECK(b.arena->statistics().faults == launches);
-    CHECK(b.arena->statistics().lost_faults == 0);
-    CHECK(b.arena->statistics().fault_feed == (late != 0 ? "late" : "driver"));
+  using wrap = std::function<bench::feed(bench::feed)>;
+  const wrap late = [](bench::feed f) { return std::make_unique<late_feed>(std::move(f), 20); };
+  // Launches end, and the next ones fault, between the looks for the one and for the other.
+  const wrap slow = [](bench::feed f) { return std::make_unique<slow_feed>(std::move(f), 5ms); };
+  for (const auto& [name, feed] : {std::pair<const char*, wrap>{"driver", {}}, {"late", late}, {"slow", slow}}) {
+    CAPTURE(name);
+    CHECK(succeeds([&, name = name, &feed = feed] {
+      bench b(feed);
+      stream s(*b.arena);
+      fake_cuda::hold(s.native().native());
+      std::vector<launch_id> launched;
+      constexpr std::uint32_t launches = 200;
+      for (std::uint32_t i = 0; i < launches; ++i) {
+        launched.push_back(s.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
+      }
+      CHECK(b.arena->statistics().faults == 0);
+      fake_cuda::resume(s.native().native());
+      s.synchronize();
+      CHECK(b.arena->statistics().faults == launches);
+      CHECK(b.arena->statistics().lost_faults == 0);
+      CHECK(b.arena->statistics().fault_feed == name);
+      std::uint32_t right = 0;
+      for (std::uint32_t i = 0; i < launches; ++i) {
+        right += b.of(i) == ids{launched[i]} ? 1 : 0;
+      }
+      return right == launches;
+    }));
   }
 }
 
 TEST_CASE("while launches of two streams execute, their faults belong to nobody") {
-  bench b;
-  stream s(*b.arena);
-  stream t(*b.arena);
-  std::atomic<int> begun{0};
-  std::atomic<bool> gate{false};
-  s.launch("wait", 1, 1, 0, touch_and_wait, b.at(0), std::size_t{1}, &begun, &gate);
-  t.launch("wait", 1, 1, 0, touch_and_wait, b.at(1), std::size_t{1}, &begun, &gate);
-  REQUIRE(comes([&] { return begun == 2; }));
-  std::this_thread::sleep_for(2ms);
-  const launch_id second = t.launch("touch", 1, 1, 0, touch, b.at(2), std::size_t{1});
-  gate = true;
-  s.synchronize();
-  t.synchronize();
-  // The first to fault may have been alone then.
-  const ids nobody{launch_id{}};
-  CHECK((b.of(0) == nobody || b.of(1) == nobody));
-  // By then the other stream had nothing left.
-  CHECK(b.of(2) == ids{second});
+  CHECK(succeeds([] {
+    bench b;
+    stream s(*b.arena);
+    stream t(*b.arena);
+    std::atomic<int> begun{0};
+    std::atomic<bool> gate{false};
+    s.launch("wait", 1, 1, 0, touch_and_wait, b.at(0), std::size_t{1}, &begun, &gate);
+    t.launch("wait", 1, 1, 0, touch_and_wait, b.at(1), std::size_t{1}, &begun, &gate);
+    REQUIRE(comes([&] { return begun == 2; }));
+    std::this_thread::sleep_for(2ms);
+    const launch_id second = t.launch("touch", 1, 1, 0, touch, b.at(2), std::size_t{1});
+    gate = true;
+    s.synchronize();
+    t.synchronize();
+    // The first to fault may have been alone then.
+    const ids nobody{launch_id{}};
+    bool right = b.of(0) == nobody || b.of(1) == nobody;
+    // By then the other stream had nothing left.
+    right = right && b.of(2) == ids{second};
 
-  // One after the other, on two streams: each its own.
-  std::vector<std::pair<std::uint32_t, launch_id>> launched;
-  for (std::uint32_t i = 10; i < 20; ++i) {
-    stream& here = i % 2 == 0 ? s : t;
-    launched.emplace_back(i, here.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
-    here.synchronize();
-  }
-  for (const auto& [block, launch] : launched) {
-    CHECK(b.of(block) == ids{launch});
-  }
+    // One after the other, on two streams: each its own.
+    std::vector<std::pair<std::uint32_t, launch_id>> launched;
+    for (std::uint32_t i = 10; i < 20; ++i) {
+      stream& here = i % 2 == 0 ? s : t;
+      launched.emplace_back(i, here.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
+      here.synchronize();
+    }
+    for (const auto& [block, launch] : launched) {
+      right = right && b.of(block) == ids{launch};
+    }
+    return right;
+  }));
 }
 
 TEST_CASE("launches of two streams that are queued ahead never get each other's faults") {
-  bench b;
-  stream s(*b.arena);
-  stream t(*b.arena);
-  fake_cuda::hold(s.native().native());
-  fake_cuda::hold(t.native().native());
-  std::vector<launch_id> launched;
-  for (std::uint32_t i = 0; i < 100; ++i) {
-    launched.push_back((i % 2 == 0 ? s : t).launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
-  }
-  fake_cuda::resume(s.native().native());
-  fake_cuda::resume(t.native().native());
-  s.synchronize();
-  t.synchronize();
-  for (std::uint32_t i = 0; i < 100; ++i) {
-    const ids found = b.of(i);
-    REQUIRE(found.size() == 1);
-    CHECK((!found[0].valid() || found[0] == launched[i]));
-  }
+  CHECK(succeeds([] {
+    bench b;
+    stream s(*b.arena);
+    stream t(*b.arena);
+    fake_cuda::hold(s.native().native());
+    fake_cuda::hold(t.native().native());
+    std::vector<launch_id> launched;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      launched.push_back((i % 2 == 0 ? s : t).launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
+    }
+    fake_cuda::resume(s.native().native());
+    fake_cuda::resume(t.native().native());
+    s.synchronize();
+    t.synchronize();
+    bool right = true;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      const ids found = b.of(i);
+      REQUIRE(found.size() == 1);
+      right = right && (!found[0].valid() || found[0] == launched[i]);
+    }
+    return right;
+  }));
 }
 
 TEST_CASE("launches that are not timed any more get their own faults or none; a fault has them timed again") {
-  bench b;
-  stream s(*b.arena);
-  // Longer than launches are timed after the last fault.
-  for (int i = 0; i < 4200; ++i) {
-    s.launch("nothing", 1, 1, 0, nothing);
-  }
-  s.synchronize();
-  (void)b.arena->statistics();
-  fake_cuda::hold(s.native().native());
-  std::vector<launch_id> launched;
-  for (std::uint32_t i = 0; i < 60; ++i) {
-    launched.push_back(s.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
-  }
-  fake_cuda::resume(s.native().native());
-  s.synchronize();
-  std::uint32_t wrong = 0;
-  for (std::uint32_t i = 0; i < 60; ++i) {
-    const ids found = b.of(i);
-    wrong += found == ids{launched[i]} || found == ids{launch_id{}} ? 0 : 1;
-  }
-  CHECK(wrong == 0);
-  const launch_id later = s.launch("touch", 1, 1, 0, touch, b.at(100), std::size_t{1});
-  s.synchronize();
-  CHECK(b.of(100) == ids{later});
+  CHECK(succeeds([] {
+    bench b;
+    stream s(*b.arena);
+    // Longer than launches are timed after the last fault.
+    for (int i = 0; i < 4200; ++i) {
+      s.launch("nothing", 1, 1, 0, nothing);
+    }
+    s.synchronize();
+    (void)b.arena->statistics();
+    fake_cuda::hold(s.native().native());
+    std::vector<launch_id> launched;
+    for (std::uint32_t i = 0; i < 60; ++i) {
+      launched.push_back(s.launch("touch", 1, 1, 0, touch, b.at(i), std::size_t{1}));
+    }
+    fake_cuda::resume(s.native().native());
+    s.synchronize();
+    bool right = true;
+    for (std::uint32_t i = 0; i < 60; ++i) {
+      const ids found = b.of(i);
+      right = right && (found == ids{launched[i]} || found == ids{launch_id{}});
+    }
+    const launch_id later = s.launch("touch", 1, 1, 0, touch, b.at(100), std::size_t{1});
+    s.synchronize();
+    right = right && b.of(100) == ids{later};
+    return right;
+  }));
 }
 
 // --- What is learned from them. ---
@@ -286,15 +302,19 @@ std::vector<std::uint64_t> run_gathers(const char* policy, bool with_feed) {
 }
 
 TEST_CASE("scattered blocks that a launch reaches through an index array are prefetched after two launches") {
-  const std::vector<std::uint64_t> faults = run_gathers("auto", true);
-  CHECK(faults[0] >= 5);
-  CHECK(faults[2] + faults[3] + faults[4] + faults[5] == 0);
+  CHECK(succeeds([] {
+    const std::vector<std::uint64_t> faults = run_gathers("auto", true);
+    CHECK(faults[0] >= 5);
+    return faults[2] + faults[3] + faults[4] + faults[5] == 0;
+  }));
 }
 
 TEST_CASE("as published, they are prefetched as soon as the launches before them have recurred") {
-  const std::vector<std::uint64_t> faults = run_gathers("deepum", true);
-  CHECK(faults[0] >= 5);
-  CHECK(faults[4] + faults[5] == 0);
+  CHECK(succeeds([] {
+    const std::vector<std::uint64_t> faults = run_gathers("deepum", true);
+    CHECK(faults[0] >= 5);
+    return faults[4] + faults[5] == 0;
+  }));
 }
 
 TEST_CASE("without a feed the same program is correct") {
@@ -305,4 +325,4 @@ TEST_CASE("without a feed the same program is correct") {
   }
 }
 
-}  // namespace
+}  // namespace attribution_test

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace {
+namespace device_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -82,4 +82,4 @@ TEST_CASE("where pages cannot move while kernels run, managed memory says so bef
   CHECK(fake_cuda::calls("cudaMallocManaged") == 0);
 }
 
-}  // namespace
+}  // namespace device_test

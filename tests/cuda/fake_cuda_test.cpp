@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace fake_cuda_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -639,4 +639,4 @@ TEST_CASE("many threads may use many streams at once") {
   CHECK(fake_cuda::stats().device_blocks <= 4);
 }
 
-}  // namespace
+}  // namespace fake_cuda_test

@@ -6,10 +6,13 @@
 #include <deepum/cuda/driver_fault_feed.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,6 +76,26 @@ class late_feed final : public deepum::cuda::fault_feed {
  private:
   std::unique_ptr<deepum::cuda::fault_feed> feed_;
   std::vector<std::vector<deepum::cuda::fault_sample>> told_;
+};
+
+/// Tells what another feed tells, when the thread that asks it has been held up for a while.
+class slow_feed final : public deepum::cuda::fault_feed {
+ public:
+  slow_feed(std::unique_ptr<deepum::cuda::fault_feed> feed, std::chrono::microseconds held_up)
+      : feed_(std::move(feed)),
+        held_up_(held_up) {}
+
+  [[nodiscard]] std::string name() const override { return "slow"; }
+  void take(std::vector<deepum::cuda::fault_sample>& out) override {
+    std::this_thread::sleep_for(held_up_);
+    feed_->take(out);
+  }
+  [[nodiscard]] bool alive() const override { return feed_->alive(); }
+  [[nodiscard]] std::uint64_t lost() const override { return feed_->lost(); }
+
+ private:
+  std::unique_ptr<deepum::cuda::fault_feed> feed_;
+  std::chrono::microseconds held_up_;
 };
 
 }  // namespace deepum_test

@@ -67,6 +67,18 @@ bool comes(Predicate&& holds) {
   return false;
 }
 
+/// For what depends on time. Threads stand for the GPU here, and a busy machine lets one wait for longer than a kernel
+/// takes; then `attempt` is made again. @returns  Whether one of them was right.
+template <class Attempt>
+bool succeeds(Attempt&& attempt) {
+  for (int i = 0; i < 20; ++i) {
+    if (attempt()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// Device events as they are told, from any thread.
 class event_list {
  public:

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace fault_feed_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -267,4 +267,4 @@ TEST_CASE("the calibration works whatever call of it fails, or does without the 
   }
 }
 
-}  // namespace
+}  // namespace fault_feed_test

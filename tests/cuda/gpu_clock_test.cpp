@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <thread>
 
-namespace {
+namespace gpu_clock_test {
 
 using namespace deepum_test;
 using namespace std::chrono_literals;
@@ -118,4 +118,4 @@ TEST_CASE("a clock that cannot be made leaves nothing behind") {
   }
 }
 
-}  // namespace
+}  // namespace gpu_clock_test

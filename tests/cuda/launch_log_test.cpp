@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace launch_log_test {
 
 using namespace deepum_test;
 using deepum::device_event;
@@ -227,4 +227,4 @@ TEST_CASE("a log that ends with launches in flight gives their events back") {
   fake_cuda::resume(b.stream);
 }
 
-}  // namespace
+}  // namespace launch_log_test

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace managed_limit_test {
 
 using namespace deepum::literals;
 using deepum::bytes;
@@ -140,4 +140,4 @@ TEST_CASE("arenas share the limit, and the driver is asked for nothing beyond it
   const deepum::arena all(device, {.capacity = 32_MiB, .log = {}});
 }
 
-}  // namespace
+}  // namespace managed_limit_test

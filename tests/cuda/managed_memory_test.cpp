@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace managed_memory_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -401,4 +401,4 @@ TEST_CASE("polling on a thread that captures spoils no capture") {
   CHECK(event_list::text(b.events) == "finished, finished");
 }
 
-}  // namespace
+}  // namespace managed_memory_test

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace migration_lane_test {
 
 using namespace deepum_test;
 using deepum::access;  // not the one of POSIX
@@ -491,4 +491,4 @@ TEST_CASE("a lane that cannot be made leaves nothing behind and the thread on it
   }
 }
 
-}  // namespace
+}  // namespace migration_lane_test

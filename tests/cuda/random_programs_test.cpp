@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace random_programs_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -66,10 +66,10 @@ void chase(word* a, word n, word* const* where, word m, word value) {
 struct fake_gpu {
   explicit fake_gpu(bytes memory) {
     CHECK(fake_cuda::reset() == "");
-    fake_cuda::register_kernel(&::fill);
-    fake_cuda::register_kernel(&::mix);
-    fake_cuda::register_kernel(&::gather);
-    fake_cuda::register_kernel(&::chase);
+    fake_cuda::register_kernel(&random_programs_test::fill);
+    fake_cuda::register_kernel(&random_programs_test::mix);
+    fake_cuda::register_kernel(&random_programs_test::gather);
+    fake_cuda::register_kernel(&random_programs_test::chase);
     fake_cuda::set_device_memory(memory);
   }
   ~fake_gpu() { CHECK(fake_cuda::reset() == ""); }
@@ -88,10 +88,12 @@ struct machine {
       : gpu(memory),
         device(0, options(seen, migrations)) {}
 
-  static auto fill() -> void (*)(word*, word, word) { return &::fill; }
-  static auto mix() -> void (*)(word*, word, const word*, word, word) { return &::mix; }
-  static auto gather() -> void (*)(word*, word, const word*, word, const word*, word, word) { return &::gather; }
-  static auto chase() -> void (*)(word*, word, word* const*, word, word) { return &::chase; }
+  static auto fill() -> void (*)(word*, word, word) { return &random_programs_test::fill; }
+  static auto mix() -> void (*)(word*, word, const word*, word, word) { return &random_programs_test::mix; }
+  static auto gather() -> void (*)(word*, word, const word*, word, const word*, word, word) {
+    return &random_programs_test::gather;
+  }
+  static auto chase() -> void (*)(word*, word, word* const*, word, word) { return &random_programs_test::chase; }
   void before(std::size_t operation) const {
     if (meanwhile) {
       meanwhile(operation);
@@ -339,4 +341,4 @@ TEST_CASE("threads that launch through CUDA streams of their own do not disturb 
   }
 }
 
-}  // namespace
+}  // namespace random_programs_test

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace admission_test {
 
 using namespace deepum;
 using deepum_test::fake_memory;
@@ -80,8 +80,6 @@ struct bench {
   stream_id stream;
   stream_id other;
 };
-
-}  // namespace
 
 TEST_CASE("a launch is held back until the policy calls it ready") {
   bench b;
@@ -360,3 +358,5 @@ TEST_CASE("time in which launches are held back and nothing executes counts as s
     CHECK(b.made->snapshot().stalled == nanoseconds{0});
   }
 }
+
+}  // namespace admission_test

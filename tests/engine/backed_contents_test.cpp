@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace backed_contents_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
@@ -457,8 +457,6 @@ class random_run {
   std::uint64_t version_ = 0;
 };
 
-}  // namespace
-
 TEST_CASE("backed: whatever a policy plans, what launches read is what was written last") {
   statistics all;
   std::uint64_t cleaned = 0;
@@ -483,3 +481,5 @@ TEST_CASE("backed: whatever a policy plans, what launches read is what was writt
   CHECK(all.refused > 0);
   CHECK(all.failed_calls > 0);
 }
+
+}  // namespace backed_contents_test

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace backed_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
@@ -131,8 +131,6 @@ struct bench {
   std::size_t looked = 0;
   std::size_t carried_out = 0;
 };
-
-}  // namespace
 
 TEST_CASE("backed: a policy sees whether the host's copies stay") {
   bench b;
@@ -656,3 +654,5 @@ TEST_CASE("on managed memory a whole overwrite is brought like everything else, 
   CHECK(memory.calls[1].what == "evict");
   CHECK(memory.calls[1].range == blocks(0, 3));
 }
+
+}  // namespace backed_test

@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
+namespace engine_test {
+
 using namespace deepum;
 using deepum_test::fake_memory;
 using deepum_test::scripted_policy;
-
-namespace {
 
 block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
 
@@ -93,8 +93,6 @@ command evict(block_range r) {
   return {.what = action::evict, .why = reason::make_room, .to = location::host(), .range = r};
 }
 command discard(block_range r) { return {.what = action::discard, .why = reason::dead, .range = r}; }
-
-}  // namespace
 
 TEST_CASE("launches are numbered in order, and the policy hears of everything in the order of the inbox") {
   bench b(8);
@@ -713,3 +711,5 @@ TEST_CASE("several threads may submit, ask and pump at once") {
   CHECK(b.made->snapshot().launches == 1500);
   CHECK(b.made->last_launch().value == 1500);
 }
+
+}  // namespace engine_test

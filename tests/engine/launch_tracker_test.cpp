@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-using namespace deepum;
+namespace launch_tracker_test {
 
-namespace {
+using namespace deepum;
 
 launch_record launch(std::uint64_t id, std::uint16_t stream = 0, bool complete = true) {
   launch_record r;
@@ -15,8 +15,6 @@ launch_record launch(std::uint64_t id, std::uint16_t stream = 0, bool complete =
   r.complete = complete;
   return r;
 }
-
-}  // namespace
 
 TEST_CASE("a launch that is not in flight has no record") {
   launch_tracker t;
@@ -130,3 +128,5 @@ TEST_CASE("launches with unknown accesses are found by their number") {
   CHECK_FALSE(t.incomplete_up_to(launch_id{2}));
   CHECK(t.incomplete_up_to(launch_id{3}));
 }
+
+}  // namespace launch_tracker_test

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
+namespace managed_engine_test {
+
 using namespace deepum;
 using deepum_test::fake_memory;
 using deepum_test::scripted_policy;
-
-namespace {
 
 block_range blocks(std::uint32_t first, std::uint32_t count) { return {block_id{first}, count}; }
 std::string text(block_range r) { return std::to_string(r.first.value) + "+" + std::to_string(r.count); }
@@ -80,8 +80,6 @@ struct bench {
   std::optional<engine<managed_fake_memory>> e;
   stream_id s{};
 };
-
-}  // namespace
 
 TEST_CASE("where nobody tells of faults, a launch has brought what it declared when it finishes") {
   for (const bool sees : {false, true}) {
@@ -216,3 +214,5 @@ TEST_CASE("the memory chooses how much it is given at a time, unless the options
   CHECK(given({.commands_in_flight = 9}) == "0+1 4+2 8+2 ");  // the memory's five blocks
   CHECK(given({.bytes_in_flight = 2 * block_size}) == "0+1 4+1 ");
 }
+
+}  // namespace managed_engine_test

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace fake_uvm_tools_test {
 
 using deepum_test::fake_uvm_tools;
 
@@ -74,8 +74,6 @@ struct by_hand {
 };
 
 constexpr std::uint64_t faults = 1u << 3;
-
-}  // namespace
 
 TEST_CASE("fake_uvm_tools: a fault lies in the queue as the driver writes it") {
   fake_uvm_tools device;
@@ -239,3 +237,5 @@ TEST_CASE("fake_uvm_tools: without a driver there is neither version nor device"
   CHECK(system.read_text(system.context, "/proc/driver/nvidia/version", text, sizeof text) == -ENOENT);
   CHECK(system.open(system.context, "/dev/nvidia-uvm-tools") == -ENOENT);
 }
+
+}  // namespace fake_uvm_tools_test

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace uvm_events_test {
 
 using deepum_test::fake_uvm_tools;
 
@@ -99,8 +99,6 @@ void end_thread(fake_uvm_tools& device, const reader& r) {
   device.fail_polls(EIO);
   wait_until([&] { return counts(r).thread_alive == 0; });
 }
-
-}  // namespace
 
 TEST_CASE("uvm_events: every record of the driver arrives with all its fields") {
   fake_uvm_tools device;
@@ -969,3 +967,5 @@ TEST_CASE("uvm_events: the smallest queue there is holds one record at a time") 
   }
   CHECK(counts(r).dropped_by_driver == 10);
 }
+
+}  // namespace uvm_events_test

@@ -4,9 +4,9 @@
 
 #include <doctest/doctest.h>
 
-using namespace deepum_test;
+namespace advice_test {
 
-namespace {
+using namespace deepum_test;
 
 struct adviser_bench {
   block_map map{8, location::device(), 8};
@@ -31,8 +31,6 @@ struct adviser_bench {
     return p.commands;
   }
 };
-
-}  // namespace
 
 TEST_CASE("blocks that a launch reads for the third time without a write become read-mostly") {
   adviser_bench t;
@@ -143,3 +141,5 @@ TEST_CASE("auto gives advice only where it is asked to, and takes it back before
     d.execute();
   }
 }
+
+}  // namespace advice_test

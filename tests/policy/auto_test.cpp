@@ -6,10 +6,10 @@
 
 #include <random>
 
+namespace auto_test {
+
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
-
-namespace {
 
 // Launches k0, k1, ... in a loop; launch i reads blocks [i * width, (i + 1) * width).
 std::vector<kernel> loop(std::uint32_t launches, std::uint32_t width, bool declared = true) {
@@ -65,8 +65,6 @@ struct bench {
   auto_policy policy;
   driver d;
 };
-
-}  // namespace
 
 TEST_CASE("auto has no fault once it has seen a declared loop, and few before") {
   const auto program = loop(30, 4);
@@ -611,3 +609,5 @@ TEST_CASE("tables stay inside their caps") {
   CHECK(policy.statistics().table_bytes <= tables + tables / 10);
   CHECK(d.lost.empty());
 }
+
+}  // namespace auto_test

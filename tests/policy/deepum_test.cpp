@@ -3,10 +3,10 @@
 
 #include <doctest/doctest.h>
 
+namespace deepum_test {
+
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
-
-namespace {
 
 // Launches k0, k1, ... in a loop; launch i reads blocks [i * width, (i + 1) * width).
 std::vector<kernel> loop(std::uint32_t launches, std::uint32_t width) {
@@ -43,8 +43,6 @@ policy_options lookahead(std::uint32_t n) {
   o.lookahead = n;
   return o;
 }
-
-}  // namespace
 
 TEST_CASE("a fault starts a chain at its block in the table of the executing launch") {
   trained t{loop(6, 4), 24, lookahead(0)};
@@ -283,3 +281,5 @@ TEST_CASE("deepum prefetches nothing where prefetching is off") {
   d.run(loop(6, 2), 3);
   CHECK(d.prefetched == 0);
 }
+
+}  // namespace deepum_test

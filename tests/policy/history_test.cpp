@@ -3,15 +3,13 @@
 
 #include <doctest/doctest.h>
 
-using namespace deepum_test;
+namespace history_test {
 
-namespace {
+using namespace deepum_test;
 
 launch_signature signature(std::uint64_t name, std::uint64_t scalar = 0) { return {name * 1000 + scalar, name}; }
 constexpr stream_id first{0};
 constexpr stream_id second{1};
-
-}  // namespace
 
 TEST_CASE("a sequence that came once is predicted from its fifth launch on, as published") {
   history h{recognition::exact, execution_table::match::published};
@@ -111,3 +109,5 @@ TEST_CASE("trust is lost when half of the last 32 predictions were wrong, and co
     CHECK(t.trusted());
   }
 }
+
+}  // namespace history_test

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace ideal_test {
+
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
 
@@ -34,3 +36,5 @@ TEST_CASE("ideal asks for no more than fits") {
   d.make_live(blocks(0, 8));
   CHECK(blocks_of_action(d.next_plan().commands, action::prefetch) == numbers{0, 1, 2});
 }
+
+}  // namespace ideal_test

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace launch_admission_test {
 
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
@@ -80,8 +80,6 @@ struct trained : bench<deepum_policy> {
   }
   std::vector<kernel> program = loop(6, 2, false);
 };
-
-}  // namespace
 
 TEST_CASE("policies hold launches back only where they bring blocks and were not told to let go") {
   policy_options never;
@@ -279,3 +277,5 @@ TEST_CASE_TEMPLATE("a policy that prefetches nothing completes nothing", Policy,
   b.bring_some(0);
   CHECK(b.kept(b.d.next_plan()).empty());
 }
+
+}  // namespace launch_admission_test

@@ -3,10 +3,10 @@
 
 #include <doctest/doctest.h>
 
+namespace launch_needs_test {
+
 using namespace deepum_test;
 using ranges = std::vector<block_range>;
-
-namespace {
 
 launch_record record(std::vector<block_access> accesses, bool complete = true) {
   launch_record r;
@@ -18,8 +18,6 @@ launch_record record(std::vector<block_access> accesses, bool complete = true) {
 constexpr execution_id a{1};
 constexpr execution_id b{2};
 constexpr launch_id l{1};
-
-}  // namespace
 
 TEST_CASE("a footprint is what was declared, in the order of addresses, each block once") {
   footprint_needs n;
@@ -85,8 +83,6 @@ TEST_CASE("pairs know nothing of what is declared, and all that a chain would ta
   CHECK(*n.of(a) == ranges{blocks(2, 3)});
 }
 
-namespace {
-
 // A run of a launch that faults on these blocks. Returns whether its needs are others than before.
 bool run(footprint_needs& n, const std::vector<std::uint32_t>& faults) {
   n.declare(a, record({reads(1)}, false));
@@ -102,8 +98,6 @@ std::vector<std::uint32_t> from(std::uint32_t first, std::uint32_t count) {
   }
   return all;
 }
-
-}  // namespace
 
 TEST_CASE(
     "a launch that faults on new blocks in two runs in a row is not steady, and what it faulted on is forgotten") {
@@ -166,3 +160,5 @@ TEST_CASE("that a launch is not steady is forgotten with its ID") {
   n.forget(a);
   CHECK(n.steady(a));
 }
+
+}  // namespace launch_needs_test

@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-using namespace deepum_test;
+namespace lru_test {
 
-namespace {
+using namespace deepum_test;
 
 std::vector<std::uint32_t> left_by(const std::vector<command>& commands) {
   std::vector<std::uint32_t> all;
@@ -25,8 +25,6 @@ struct fixture {
   lru_policy p;
   driver d{p, 16, 4};
 };
-
-}  // namespace
 
 TEST_CASE_FIXTURE(fixture, "what an issued launch declares is brought, and nothing else") {
   d.run(honest("k", {reads(3, 2)}));
@@ -122,3 +120,5 @@ TEST_CASE("dead contents are forgotten where they are away, and on the device wh
   CHECK(ask() == std::vector<std::uint32_t>{1, 4});
   CHECK(ask().empty());
 }
+
+}  // namespace lru_test

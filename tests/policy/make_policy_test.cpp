@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace make_policy_test {
+
 using namespace deepum;
 
 TEST_CASE("every policy is made by its name") {
@@ -26,3 +28,5 @@ TEST_CASE("an unknown policy is refused with the names of those that exist") {
     }
   }
 }
+
+}  // namespace make_policy_test

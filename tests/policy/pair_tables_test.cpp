@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
+namespace pair_tables_test {
+
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
-
-namespace {
 
 numbers walk(const block_table& t, std::uint32_t from) {
   block_walk w;
@@ -40,8 +40,6 @@ struct trainer {
     return all;
   }
 };
-
-}  // namespace
 
 TEST_CASE("a walk takes all successors, breadth first and most recent first, each block once") {
   block_table t;
@@ -149,3 +147,5 @@ TEST_CASE("runs of several launches at once are kept apart") {
   CHECK(t.find(execution_id{2}) != nullptr);
   CHECK(t.memory().count > 0);
 }
+
+}  // namespace pair_tables_test

@@ -7,9 +7,9 @@
 #include <memory>
 #include <random>
 
-using namespace deepum_test;
+namespace policy_law_test {
 
-namespace {
+using namespace deepum_test;
 
 constexpr std::uint32_t block_count = 32;
 
@@ -130,8 +130,6 @@ std::vector<variant> variants() {
   return all;
 }
 
-}  // namespace
-
 TEST_CASE("no policy ever loses contents, whatever the program does") {
   const std::size_t rounds = deepum_test::scaled(60);
   for (std::uint32_t seed = 1; seed <= rounds; ++seed) {
@@ -216,3 +214,5 @@ TEST_CASE("a policy that is asked again although nothing has happened says nothi
     CHECK(d.ask().supersedes);
   }
 }
+
+}  // namespace policy_law_test

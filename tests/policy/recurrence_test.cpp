@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-using namespace deepum;
+namespace recurrence_test {
 
-namespace {
+using namespace deepum;
 
 // Issues launches and lets them finish at once.
 void run(recurrence& r, const std::vector<std::uint32_t>& ids) {
@@ -43,8 +43,6 @@ std::size_t launches_until_found(recurrence& r, const std::vector<std::uint32_t>
   }
   return 0;
 }
-
-}  // namespace
 
 TEST_CASE("a step is found shortly after it has begun again") {
   recurrence r(1000);
@@ -270,3 +268,5 @@ TEST_CASE("a step that is taken up again is believed at its second repetition, w
   CHECK(r.recurs());
   CHECK(r.period() == 400);
 }
+
+}  // namespace recurrence_test

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+namespace recurring_step_test {
+
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
-
-namespace {
 
 constexpr std::uint32_t launches = 100;
 
@@ -43,8 +43,6 @@ struct program {
   std::uint32_t budget = 150;
   std::uint32_t changing = 0;  // so many launches need other blocks in every period
 };
-
-}  // namespace
 
 TEST_CASE("a step is followed from shortly after it has begun again") {
   program p;
@@ -157,3 +155,5 @@ TEST_CASE("what died is placed after the last launch that may use it, also when 
   CHECK(plans(1));
   CHECK(plans(15));
 }
+
+}  // namespace recurring_step_test

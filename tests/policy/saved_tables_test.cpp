@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-using namespace deepum_test;
+namespace saved_tables_test {
 
-namespace {
+using namespace deepum_test;
 
 constexpr execution_id last_id{8};
 
@@ -68,8 +68,6 @@ void for_each_damage(const archive& whole, const std::function<void(const archiv
     visit({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(at)});
   }
 }
-
-}  // namespace
 
 TEST_CASE("a history that was saved and loaded goes on as if nothing had happened, but for what streams did last") {
   for (std::uint32_t seed = 1; seed <= deepum_test::scaled(40); ++seed) {
@@ -407,3 +405,5 @@ TEST_CASE("a policy knows in the first round of its second run what faults told 
     CHECK(second->statistics().mispredicted == 0);
   }
 }
+
+}  // namespace saved_tables_test

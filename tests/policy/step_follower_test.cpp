@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <set>
 
+namespace step_follower_test {
+
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
-
-namespace {
 
 constexpr std::uint32_t launches = 40;
 constexpr std::uint32_t blocks_each = 16;
@@ -66,8 +66,6 @@ struct followed_step {
   std::set<std::uint32_t> wanted{};
   std::set<std::uint32_t> leaving{};
 };
-
-}  // namespace
 
 TEST_CASE("a plan that asked for enough stands until half of it has come") {
   followed_step s;
@@ -144,3 +142,5 @@ TEST_CASE("blocks are asked for in the order of need, each once, until all that 
   CHECK(come <= room);
   CHECK(come > 64);
 }
+
+}  // namespace step_follower_test

@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-using namespace deepum_test;
+namespace step_plan_test {
 
-namespace {
+using namespace deepum_test;
 
 using counts = std::vector<std::uint32_t>;
 
@@ -86,8 +86,6 @@ std::uint64_t least_returning(const step_description& d, const step_segments& st
     ++leaves[i];
   }
 }
-
-}  // namespace
 
 TEST_CASE("nothing leaves where everything fits") {
   step_description d;
@@ -376,3 +374,5 @@ TEST_CASE("the least of an interval is kept while intervals are added to") {
     }
   }
 }
+
+}  // namespace step_plan_test

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-using namespace deepum_test;
+namespace step_schedule_test {
 
-namespace {
+using namespace deepum_test;
 
 constexpr nanoseconds copy{1000};
 
@@ -71,8 +71,6 @@ step_description loop() {
   }
   return d;
 }
-
-}  // namespace
 
 TEST_CASE("a schedule of what fits has nothing to say") {
   step_schedule s(loop(), {15, copy, copy}, 2);
@@ -251,3 +249,5 @@ TEST_CASE("what leaves later and is not written before may be written back ahead
   s.advance();
   CHECK_FALSE(has_zero());  // it leaves
 }
+
+}  // namespace step_schedule_test

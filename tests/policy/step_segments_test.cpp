@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-using namespace deepum_test;
+namespace step_segments_test {
 
-namespace {
+using namespace deepum_test;
 
 struct expected_gap {
   std::uint32_t launch = 0;
@@ -56,8 +56,6 @@ std::vector<expected_gap> naive_gaps(const step_description& step, std::uint32_t
   }
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("blocks that the same launches use in the same way are one segment") {
   step_description d;
@@ -227,3 +225,5 @@ TEST_CASE("segments say of each block what a walk through the launches says") {
     CHECK(gaps == step.gaps().size());
   }
 }
+
+}  // namespace step_segments_test

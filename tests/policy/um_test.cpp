@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace um_test {
+
 using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
 
@@ -34,3 +36,5 @@ TEST_CASE("um evicts the least recently migrated blocks when the arena is over i
     CHECK(p.commands[0].why == reason::over_budget);
   }
 }
+
+}  // namespace um_test

@@ -6,9 +6,9 @@
 
 #include <random>
 
-using namespace deepum_test;
+namespace upcoming_launches_test {
 
-namespace {
+using namespace deepum_test;
 
 need_list needs(std::vector<block_range> ranges) {
   return std::make_shared<const std::vector<block_range>>(std::move(ranges));
@@ -16,8 +16,6 @@ need_list needs(std::vector<block_range> ranges) {
 upcoming_launch launch(std::uint64_t number, std::uint32_t id, need_list n) {
   return {execution_id{id}, launch_id{number}, std::move(n), {}, true};
 }
-
-}  // namespace
 
 TEST_CASE("the next use of a block is the nearest launch that needs it") {
   upcoming_launches u;
@@ -165,3 +163,5 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
     REQUIRE(u.use_count() == uses);
   }
 }
+
+}  // namespace upcoming_launches_test

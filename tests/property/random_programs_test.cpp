@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace random_programs_test {
 
 using namespace deepum;
 using deepum_test::random_program;
@@ -112,8 +112,6 @@ std::vector<setting> settings() {
   return all;
 }
 
-}  // namespace
-
 TEST_CASE("random programs give the same memory under every policy and budget") {
   const std::uint64_t programs = deepum_test::scaled(40);
   const std::vector<setting> all = settings();
@@ -178,3 +176,5 @@ TEST_CASE("threads that launch through streams of their own do not disturb each 
     }
   }
 }
+
+}  // namespace random_programs_test

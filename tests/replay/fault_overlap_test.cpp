@@ -9,11 +9,11 @@
 #include <memory>
 #include <vector>
 
+namespace fault_overlap_test {
+
 using namespace deepum;
 using namespace deepum::replay;
 using namespace std::chrono_literals;
-
-namespace {
 
 /// Two launches of 100 ns in turn, each reading four blocks that the other one does not use.
 std::shared_ptr<const workload> two_by_four() {
@@ -46,8 +46,6 @@ replayed_turn steady_step(bool overlap, double d2h_gbps, nanoseconds fault_laten
   };
   return deepum::replay::replay(what, make_policy("um", {}), how).turns[3];
 }
-
-}  // namespace
 
 TEST_CASE("one after the other, a fault pays for its victim and for its block") {
   const replayed_turn t = steady_step(false, block_in_a_microsecond, 0ns);
@@ -102,3 +100,5 @@ TEST_CASE("overlapping faults drive out no block for which nothing comes") {
     CHECK(t.used.out.all_bytes() == (6 * block_size).count);
   }
 }
+
+}  // namespace fault_overlap_test

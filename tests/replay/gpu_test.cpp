@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+namespace gpu_test {
+
 using namespace deepum;
 using namespace deepum::replay;
-
-namespace {
 
 constexpr nanoseconds ns(std::int64_t n) { return nanoseconds{n}; }
 constexpr block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
@@ -78,8 +78,6 @@ struct machine {
 };
 
 using kind = device_event::kind;
-
-}  // namespace
 
 TEST_CASE("a launch begins when all its blocks are there") {
   machine m(8, true);
@@ -294,3 +292,5 @@ TEST_CASE("what the host has is dropped for a fault when the link is free for it
   m.settle();
   CHECK(m.story() == "in 0 0-1100; in 1 1100-2200; in 2 2200-3300; drop 0 3300; in 8 3300-4400; launch 4400-4900");
 }
+
+}  // namespace gpu_test

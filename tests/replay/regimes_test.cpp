@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
+namespace regimes_test {
+
 using namespace deepum;
 using namespace deepum::replay;
-
-namespace {
 
 std::vector<regime_report> report(std::string_view regimes, const std::vector<std::int64_t>& times) {
   program p;
@@ -22,8 +22,6 @@ std::vector<regime_report> report(std::string_view regimes, const std::vector<st
   }
   return report_regimes(p, durations);
 }
-
-}  // namespace
 
 TEST_CASE("a regime is steady as in the last half of its turns, and recovered at nine tenths of that speed") {
   const auto all = report("00000011111", {900, 500, 101, 100, 99, 110, 400, 223, 222, 200, 200});
@@ -87,3 +85,5 @@ TEST_CASE("a program without turns has no regimes, and one turn is its own stead
   CHECK(one[0].steady == nanoseconds{3});
   CHECK(one[0].recovered_in == 1);
 }
+
+}  // namespace regimes_test

@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-using namespace deepum_test;
+namespace replay_test {
 
-namespace {
+using namespace deepum_test;
 
 constexpr const char* all_policies[] = {"ideal", "um", "lru", "deepum", "auto", "oracle"};
 constexpr std::uint64_t one_block = block_size.count;
@@ -223,8 +223,6 @@ bool same(const recorded& a, const recorded& b) {
                                               });
 }
 
-}  // namespace
-
 TEST_CASE("a small step runs to its end under every policy, on both memories, from the least budget on") {
   const auto w = ring(6, 3, 100'000).build();
   REQUIRE(w->largest_launch == 7);
@@ -410,3 +408,5 @@ TEST_CASE("auto replays recorded models at the speed of who knows the step, and 
     CHECK(mean(told, 3) / mean(learned, 3) >= 0.98);
   }
 }
+
+}  // namespace replay_test

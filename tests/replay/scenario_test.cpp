@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
+namespace scenario_test {
+
 using namespace deepum;
 using namespace deepum::replay;
-
-namespace {
 
 constexpr std::uint64_t one_block = block_size.count;
 
@@ -225,8 +225,6 @@ std::vector<std::string> kernels(const workload& w) {
   }
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("every scenario is a valid program that only its seed decides") {
   for (const bool reuse : {true, false}) {
@@ -585,3 +583,5 @@ TEST_CASE("scenarios of recorded workloads are valid programs" * doctest::skip(!
     }
   }
 }
+
+}  // namespace scenario_test

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+namespace schedule_test {
+
 using namespace deepum;
 using namespace deepum::replay;
-
-namespace {
 
 constexpr nanoseconds ns(std::int64_t n) { return nanoseconds{n}; }
 constexpr block_range blocks(std::uint32_t first, std::uint32_t count) { return {block_id{first}, count}; }
@@ -58,8 +58,6 @@ std::string reason_to_refuse(const std::string& text) {
   }
   return "read without complaint";
 }
-
-}  // namespace
 
 TEST_CASE("a schedule is written in the words of the referee") {
   const temporary_file file(".jsonl");
@@ -139,3 +137,5 @@ TEST_CASE("a malformed schedule is refused with the line and the reason") {
   CHECK_THROWS_WITH_AS((void)parse_schedule("s", "{\"deepum_schedule\":2}"), "s:1: not a schedule, version 1",
                        const error&);
 }
+
+}  // namespace schedule_test

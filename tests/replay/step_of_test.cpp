@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+namespace step_of_test {
+
 using namespace deepum;
 using namespace deepum::replay;
-
-namespace {
 
 // What a step says of each block of a launch. Of blocks that it names twice, both ways joined, as segments do.
 std::map<std::uint32_t, deepum::access> uses_of(const step_description& step, std::uint32_t launch) {
@@ -106,8 +106,6 @@ block_set only(const block_set& of, const block_set& in, const block_set& not_in
   return set;
 }
 
-}  // namespace
-
 TEST_CASE("a step says what its launches read, update and overwrite, what dies after them and how long they run") {
   const workload w = parse_workload("w.jsonl", R"({"deepum_workload":1,"name":"small"}
 {"tensor":0,"bytes":6291456,"addr":0,"persistent":true}
@@ -192,3 +190,5 @@ TEST_CASE("the steps of the recorded workloads have all of their launches and bl
     }
   }
 }
+
+}  // namespace step_of_test

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+namespace workload_test {
+
 using namespace deepum;
 using namespace deepum::replay;
-
-namespace {
 
 constexpr const char* header = R"({"deepum_workload":1,"name":"small"})"
                                "\n";
@@ -58,8 +58,6 @@ struct temporary_file {
                          .string();
   ~temporary_file() { std::remove(path.c_str()); }
 };
-
-}  // namespace
 
 TEST_CASE("a workload says what its launches read and write, how long they take, and how much there is of it") {
   const workload w = parse(tensor(7, 3 * one_block, at_block(4) + R"(,"persistent":true)") +
@@ -365,3 +363,5 @@ TEST_CASE("recorded workloads have the sizes that the referee finds" *
     CHECK(w.variants == e.variants);
   }
 }
+
+}  // namespace workload_test

@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::calibration_test {
 
 constexpr std::uint32_t gib = 512;  // blocks
 
@@ -27,8 +26,6 @@ nanoseconds time_of_calls(simulated_gpu& gpu, bool in, std::uint32_t each) {
   gpu.settle();
   return gpu.device.now() - start;
 }
-
-}  // namespace
 
 TEST_CASE("page faults stream at 8 to 10 GB/s, with one batch for each block") {
   simulated_gpu gpu(2 * gib, gib);
@@ -162,4 +159,4 @@ TEST_CASE("chunks of 2 and of 16 MiB page through mapped memory at 36 and 49 GB/
   }
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::calibration_test

@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <string>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::contents_test {
 
 constexpr std::byte poison{sim::contents::poison_byte};
 
 bool whole_block_is(const std::byte* p, std::byte value) {
   return std::all_of(p, p + block_size.count, [&](std::byte b) { return b == value; });
 }
-
-}  // namespace
 
 TEST_CASE("an arena starts at a block boundary and reads as zero") {
   const sim::contents data(3 * block_size);
@@ -120,4 +117,4 @@ TEST_CASE("direct access of the host is correct without host_access, it only tak
   CHECK(x[3] == 51);
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::contents_test

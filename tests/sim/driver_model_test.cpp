@@ -10,8 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::driver_model_test {
 
 constexpr std::uint32_t blocks = 12;
 
@@ -139,12 +138,10 @@ void random_program(std::uint64_t seed) {
   CHECK(gpu.memory.free_memory() == block_size * (rooms - held));
 }
 
-}  // namespace
-
 TEST_CASE("random programs compute what plain arrays compute, and events tell exactly which blocks are on the device") {
   for (std::uint64_t seed = 1; seed <= scaled(60); ++seed) {
     random_program(seed);
   }
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::driver_model_test

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::driver_test {
 
 sim::profile without_duplicates() {
   sim::profile p = sim::find_profile("h200_pcie5");
@@ -27,8 +26,6 @@ void read_pages(simulated_gpu& gpu, std::uint32_t block, std::vector<std::uint32
   gpu.stream.launch(1U, 1U, 0, page_reader(std::move(pages)), static_cast<const std::byte*>(gpu.at(block)));
   gpu.stream.synchronize();
 }
-
-}  // namespace
 
 // ---- faults ---------------------------------------------------------------------------------------------------------
 
@@ -486,4 +483,4 @@ TEST_CASE("a host access waits for the motion of its block") {
   CHECK(events[2].what == kind::departed);
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::driver_test

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+namespace event_loop_test {
+
 using namespace deepum;
 using namespace std::chrono_literals;
 using sim::event_loop;
@@ -124,3 +126,5 @@ TEST_CASE("what a transfer submits when it ends queues up behind what waited lon
   call.spend(30ns);
   CHECK(order == "ab");
 }
+
+}  // namespace event_loop_test

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::mapped_memory_test {
 
 constexpr block_range one(std::uint32_t b) { return {block_id{b}, 1}; }
 
@@ -46,8 +45,6 @@ struct mapped_gpu {
 };
 
 constexpr int poison = static_cast<int>(0xDBDBDBDBU);
-
-}  // namespace
 
 TEST_CASE("an operation that touches an unmapped block stops with its name and the block, and the device with it") {
   mapped_gpu gpu;
@@ -182,4 +179,4 @@ TEST_CASE("mapped memory takes room from managed memory, never the other way rou
   CHECK(gpu.device.counters().driver_evictions == 6);
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::mapped_memory_test

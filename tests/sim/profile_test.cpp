@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+namespace profile_test {
+
 using namespace deepum;
 
 TEST_CASE("the default profile is the first name, and every name finds its profile") {
@@ -60,3 +62,5 @@ TEST_CASE("a faster link never has the costlier fault, copy or prefetch") {
     }
   }
 }
+
+}  // namespace profile_test

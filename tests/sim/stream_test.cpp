@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::stream_test {
 
 /// Computes for about `time` on nothing, then appends to a string.
 auto logger(nanoseconds time, const sim::profile& p) {
@@ -54,8 +53,6 @@ timeline mixed_program(sim::device_options options = {}) {
   result.counters = gpu.device.counters();
   return result;
 }
-
-}  // namespace
 
 TEST_CASE("a kernel takes its launch latency and the longer of its compute and its memory time") {
   simulated_gpu gpu(8, 8);
@@ -264,4 +261,4 @@ TEST_CASE("the same program gives the same events at the same virtual times") {
   }
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::stream_test

@@ -7,8 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace deepum_test {
-namespace {
+namespace deepum_test::worker_test {
 
 sim::device_options with(sim::worker_mode mode, std::uint64_t seed = 0) { return {.worker = mode, .delay_seed = seed}; }
 
@@ -23,8 +22,6 @@ bool eventually(Condition&& holds) {
   }
   return false;
 }
-
-}  // namespace
 
 TEST_CASE("the pump runs shortly after a notification, once for several") {
   simulated_gpu gpu(4, 4);
@@ -155,4 +152,4 @@ TEST_CASE(
   }
 }
 
-}  // namespace deepum_test
+}  // namespace deepum_test::worker_test

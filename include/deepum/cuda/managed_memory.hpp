@@ -183,6 +183,7 @@ class managed_memory {
       happened_.clear();
     }
     clock_.keep_up();
+    const nanoseconds looked = gpu_clock::host_now();
     bool in_flight = false;
     const bool launched = launched_.exchange(false, std::memory_order_relaxed);
     std::size_t front = events.size();
@@ -204,7 +205,7 @@ class managed_memory {
       }
     }
     // The driver knows of a fault before the launch goes on, so that after the ends of launches come all their faults.
-    take_faults(in_flight, launched, events);
+    take_faults(in_flight, launched, looked, events);
     in_flight_.store(in_flight, std::memory_order_relaxed);
     if (in_flight) {
       launched_.store(true, std::memory_order_relaxed);
@@ -379,22 +380,29 @@ class managed_memory {
 
   // --- faults ------------------------------------------------------------------------------------------------------
 
-  /// Finds out what lies between the feed's clock and the host's, with faults of the GPU on the first page.
+  /// Finds out what lies between the feed's clock and the host's, with faults of the GPU on the first page. A fault
+  /// that came late, because this thread was not running when it should have asked for it, says little: then once more.
   /// @returns  Whether the feed told of them.
   bool calibrate(cuda::fault_feed& feed) {
     cudaStream_t q = nullptr;
     cudaEvent_t before = nullptr;
+    cudaEvent_t after = nullptr;
     const bool made = worked(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking)) &&
-                      worked(cudaEventCreateWithFlags(&before, cudaEventDefault));
+                      worked(cudaEventCreateWithFlags(&before, cudaEventDefault)) &&
+                      worked(cudaEventCreateWithFlags(&after, cudaEventDefault));
     std::vector<fault_sample> faults;
-    for (int i = 0; made && i < calibrations; ++i) {
+    int prompt = 0;
+    for (int i = 0; made && prompt < calibrations && i < most_calibrations; ++i) {
       *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};  // to the host
       faults.clear();
       feed.take_all(faults);
       faults.clear();
+      if (!worked(cudaEventRecord(before, q)) || !worked(cudaMemsetAsync(base_.get(), 0, 64, q))) {
+        continue;
+      }
+      const bool ended = worked(cudaEventRecord(after, q));
       // Twice where that fails: what is still to be written then would be written into the program's data.
-      if (worked(cudaEventRecord(before, q)) && worked(cudaMemsetAsync(base_.get(), 0, 64, q)) &&
-          (worked(cudaStreamSynchronize(q)) || worked(cudaStreamSynchronize(q)))) {
+      if (worked(cudaStreamSynchronize(q)) || worked(cudaStreamSynchronize(q))) {
         const nanoseconds patience = gpu_clock::host_now() + (feed.late() ? longest_lateness : nanoseconds{});
         for (feed.take_all(faults); faults.empty() && gpu_clock::host_now() < patience; feed.take_all(faults)) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -407,13 +415,16 @@ class managed_memory {
         if (!clock_.knows_faults()) {
           break;
         }
+        prompt += ended && clock_.time_of(after) - clock_.time_of(before) < promptly ? 1 : 0;
       }
     }
     *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};
     faults.clear();
     feed.take_all(faults);
-    if (before != nullptr) {
-      (void)worked(cudaEventDestroy(before));
+    for (const cudaEvent_t e : {before, after}) {
+      if (e != nullptr) {
+        (void)worked(cudaEventDestroy(e));
+      }
     }
     if (q != nullptr) {
       (void)worked(cudaStreamDestroy(q));
@@ -421,6 +432,8 @@ class managed_memory {
     return clock_.knows_faults();
   }
   static constexpr int calibrations = 8;
+  static constexpr int most_calibrations = 64;
+  static constexpr nanoseconds promptly = std::chrono::milliseconds(1);  // serving it takes a tenth of that
   static constexpr nanoseconds longest_lateness = std::chrono::milliseconds(300);
 
   [[nodiscard]] bool holds(std::uintptr_t address) const {
@@ -429,11 +442,12 @@ class managed_memory {
   }
 
   /// A fault brings its block, or a part of it.
-  void take_faults(bool in_flight, bool launched, std::vector<device_event>& events) {
+  /// @param looked  When the ends of launches were looked for. Later faults wait while launches are in flight: one that
+  ///                had not ended then may have by now, and they would be taken to be its own.
+  void take_faults(bool in_flight, bool launched, nanoseconds looked, std::vector<device_event>& events) {
     if (!feed_) {
       return;
     }
-    samples_.clear();
     if (in_flight) {
       feed_->take(samples_);
     } else if (launched || feed_->late()) {
@@ -445,8 +459,11 @@ class managed_memory {
     }
     const bool certain =
         std::none_of(logs_.begin(), logs_.end(), [](const launch_log* l) { return l->some_unmarked(); });
-    for (const fault_sample& f : samples_) {
-      if (!holds(f.address)) {
+    const auto later = std::stable_partition(samples_.begin(), samples_.end(), [&](const fault_sample& f) {
+      return !in_flight || clock_.time_of_fault(f.at) <= looked;
+    });
+    for (auto f = samples_.begin(); f != later; ++f) {
+      if (!holds(f->address)) {
         continue;
       }
       if (timed_left_.load(std::memory_order_relaxed) <= 0) {  // they recur after longer than that
@@ -454,18 +471,20 @@ class managed_memory {
       }
       timed_left_.store(timed_ahead_, std::memory_order_relaxed);
       const block_range block{block_id{static_cast<std::uint32_t>(
-                                  (f.address - reinterpret_cast<std::uintptr_t>(base_.get())) / block_size.count)},
+                                  (f->address - reinterpret_cast<std::uintptr_t>(base_.get())) / block_size.count)},
                               1};
-      const nanoseconds at = clock_.time_of_fault(f.at);
-      events.push_back({.what = device_event::kind::fault, .mode = f.mode, .timed = certain, .range = block, .at = at});
+      const nanoseconds at = clock_.time_of_fault(f->at);
+      events.push_back(
+          {.what = device_event::kind::fault, .mode = f->mode, .timed = certain, .range = block, .at = at});
       note_arrival(block);
       marks_.clear(block, mark::discarded);
       events.push_back({.what = device_event::kind::arrived,
                         .why = reason::fault,
-                        .host_copy_stays = f.mode == access::read && marks_.has(block.first, mark::duplicated),
+                        .host_copy_stays = f->mode == access::read && marks_.has(block.first, mark::duplicated),
                         .range = block,
                         .at = at});
     }
+    samples_.erase(samples_.begin(), later);
   }
 
   // --- the pump's thread -------------------------------------------------------------------------------------------
