@@ -45,7 +45,8 @@ struct engine_options {
   std::function<void(std::string_view)> log = [](std::string_view line) {
     std::fprintf(stderr, "deepum: %.*s\n", static_cast<int>(line.size()), line.data());
   };
-  /// Sees every device event with the launch it belongs to (invalid where that is ambiguous). Called like `log`.
+  /// Sees every device event with the launch it belongs to (invalid where that is ambiguous), and what the engine adds
+  /// to them (see `device_event`). Called like `log`.
   std::function<void(const device_event&, launch_id)> observer{};
 };
 
@@ -440,6 +441,9 @@ class engine {
   void take_launch(launch_record&& r) {
     const launch_record& record = launches_.issue(std::move(r));
     ++statistics_.launches;
+    if (options_.observer) {
+      options_.observer({.what = device_event::kind::launch_issued, .at = memory_.now(), .record = &record}, record.id);
+    }
     std::uint64_t declared = 0;
     for (const block_access& a : record.accesses) {
       for_each(a.range, [&](block_id b) { map_.add_user(b, a.mode); });
@@ -557,7 +561,12 @@ class engine {
   /// While others execute, a launch that is held back costs no time.
   void release(typename std::vector<held_launch>::iterator it) {
     if (nothing_executes()) {
-      statistics_.stalled += std::max(memory_.now() - std::max(it->since, last_finish_), nanoseconds{});
+      const nanoseconds now = memory_.now();
+      const nanoseconds since = std::max(it->since, last_finish_);
+      statistics_.stalled += std::max(now - since, nanoseconds{});
+      if (options_.observer && now > since) {
+        options_.observer({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
+      }
     }
     held_.erase(it);
     note_pressure();
@@ -581,6 +590,12 @@ class engine {
 
   void take(const device_event& e) {
     launch_id launch = e.launch;
+    device_event seen = e;
+    if (const outstanding* o = options_.observer ? find(e.ticket) : nullptr) {
+      seen.why = o->what.why;
+      seen.did = o->what.what;
+      seen.range = e.range.empty() ? o->what.range : e.range;
+    }
     switch (e.what) {
       case device_event::kind::launch_finished:
         take_finish(e);
@@ -603,9 +618,12 @@ class engine {
         failed("a migration");
         retire(e.ticket, false);
         break;
+      case device_event::kind::launch_issued:
+      case device_event::kind::launch_released:
+        return;  // no memory kind reports them
     }
     if (options_.observer) {
-      options_.observer(e, launch);
+      options_.observer(seen, launch);
     }
   }
 
@@ -652,7 +670,7 @@ class engine {
     for (const block_access& a : record.accesses) {
       for_each(a.range, [&](block_id b) {
         if (!map_.present(b)) {
-          take_arrival({.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
+          take(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
         }
       });
     }

@@ -24,6 +24,8 @@ struct device_event {
     departed,         ///< `range` left the device; by command (`ticket`) or by the driver (ticket 0)
     completed,        ///< the command `ticket` is done as a whole
     failed,           ///< the command `ticket` failed; blocks without an arrived/departed event stayed where they were
+    launch_issued,    ///< of the engine, for observers: `record` was submitted
+    launch_released,  ///< of the engine, for observers: `launch` was held back from `began` on, while nothing executed
   };
   kind what = kind::completed;
   access mode = access::read;
@@ -33,10 +35,13 @@ struct device_event {
                                  ///< the launches that have not finished by then are known
   launch_id launch{};
   block_range range{};
-  nanoseconds at{};          ///< device clock
-  nanoseconds began{};       ///< launch_finished: when it began to execute (0 where unknown)
-  nanoseconds stalled{};     ///< launch_finished: how long it waited for blocks (0 where unknown)
-  std::uint64_t ticket = 0;  ///< as given with the command
+  nanoseconds at{};       ///< device clock
+  nanoseconds began{};    ///< launch_finished: when it began to execute; arrived, departed, and completed for a clean:
+                          ///< when the copy began (0 where unknown, or where nothing was copied)
+  nanoseconds stalled{};  ///< launch_finished: how long it waited for blocks (0 where unknown)
+  std::uint64_t ticket = 0;       ///< as given with the command
+  action did = action::prefetch;  ///< for observers, with a ticket: what the command was to do; `why` is its reason
+  const launch_record* record = nullptr;  ///< launch_issued: of the launch, during the call
 };
 
 /// Memory that an engine can manage: what `cuda/` and `sim/` both provide.
