@@ -72,13 +72,14 @@ void gpu::poll(std::vector<device_event>& events) {
   events_.clear();
 }
 
-void gpu::report(device_event::kind what, block_range range, std::uint64_t ticket, reason why) {
+void gpu::report(device_event::kind what, block_range range, std::uint64_t ticket, reason why, nanoseconds began) {
   device_event e;
   e.what = what;
   e.why = why;
   e.host_copy_stays = backed_;
   e.range = range;
   e.at = now();
+  e.began = began;
   e.ticket = ticket;
   report(e);
 }
@@ -276,10 +277,10 @@ void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
   note(schedule_event::copy_in, range, time);
   for_each(range, [&](block_id b) { map_.start_arriving(b); });
   in_.busy = true;
-  after(time, [this, range, ticket, last] {
+  after(time, [this, range, ticket, last, began = now()] {
     in_.busy = false;
     for_each(range, [&](block_id b) { map_.arrive(b, backed_); });
-    report(device_event::kind::arrived, range, ticket);
+    report(device_event::kind::arrived, range, ticket, reason::fault, began);
     if (ticket == 0) {
       end_fault();
     } else if (last) {
@@ -324,14 +325,14 @@ void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t t
   note(what, range, time);
   for_each(range, [&](block_id b) { stays ? map_.start_cleaning(b) : map_.start_leaving(b); });
   out_.busy = true;
-  after(time, [this, range, ticket, last, stays] {
+  after(time, [this, range, ticket, last, stays, began = now()] {
     out_.busy = false;
     for_each(range, [&](block_id b) { stays ? map_.clean(b) : map_.depart(b); });
     if (!stays) {
-      report(device_event::kind::departed, range, ticket, reason::make_room);
+      report(device_event::kind::departed, range, ticket, reason::make_room, began);
     }
     if (ticket != 0 && last) {
-      report(device_event::kind::completed, {}, ticket);
+      report(device_event::kind::completed, {}, ticket, reason::fault, stays ? began : nanoseconds{});
     }
     complete_left_out();
     stir();

@@ -119,7 +119,8 @@ class gpu {
   void after(nanoseconds delay, std::function<void()> what);
   [[nodiscard]] nanoseconds copy_time(double gbps, std::uint32_t count) const;
   void note(schedule_event what, block_range range, nanoseconds length = {});
-  void report(device_event::kind what, block_range range, std::uint64_t ticket, reason why = reason::fault);
+  void report(device_event::kind what, block_range range, std::uint64_t ticket, reason why = reason::fault,
+              nanoseconds began = {});
   void report(const device_event& e);
 
   void stir();

@@ -129,6 +129,7 @@ class migration_lane {
   struct piece {
     block_range range{};
     cudaEvent_t done = nullptr;
+    nanoseconds began{};
     std::vector<migration> parts{};  // by command
     std::vector<std::uint64_t> ended{};
     bool ok = true;
@@ -252,6 +253,7 @@ class migration_lane {
       }
     }
     duplicate_again(p.range);
+    p.began = gpu_clock::host_now();
     p.done = events_[next_event_++ % events_.size()];
     p.ok = worked(api::prefetch(address(p.range.first), p.range.size().count,
                                 {.on_host = false, .device = gpu_.properties().ordinal}, stream_)) &&
@@ -286,9 +288,11 @@ class migration_lane {
         ok = false;
       }
     }
+    const nanoseconds began = std::max(p.began, last_ended_);  // one moves, the next is ready
+    last_ended_ = gpu_clock::host_now();
     for (const migration& part : p.parts) {
       if (ok) {
-        arrived(part);
+        arrived(part, began);
       }
     }
     if (!ok) {
@@ -303,7 +307,7 @@ class migration_lane {
     pieces_.pop_front();
     return true;
   }
-  void arrived(const migration& part) {
+  void arrived(const migration& part, nanoseconds began) {
     marks_.clear(part.range, mark::discarded);
     // Those that are duplicated keep the host's copy.
     for_each_split(
@@ -313,6 +317,7 @@ class migration_lane {
                  .host_copy_stays = duplicated,
                  .range = run,
                  .at = gpu_clock::host_now(),
+                 .began = began,
                  .ticket = part.ticket});
         });
   }
@@ -331,6 +336,7 @@ class migration_lane {
             marks_.clear(run, mark::duplicated);
           }
         });
+    const nanoseconds began = gpu_clock::host_now();
     const bool ok = worked(api::prefetch(address(part.first), part.size().count, {}, stream_)) &&
                     worked(cudaStreamSynchronize(stream_));
     if (ok) {
@@ -339,6 +345,7 @@ class migration_lane {
              .why = m.why,
              .range = part,
              .at = gpu_clock::host_now(),
+             .began = began,
              .ticket = m.ticket});
     } else {
       failed_.push_back(m.ticket);
@@ -440,6 +447,7 @@ class migration_lane {
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> events_{};
   std::size_t next_event_ = 0;
+  nanoseconds last_ended_{};  // a piece to the device
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -125,7 +125,8 @@ class address_space {
     if (!events_.empty() && (event.what == kind::arrived || event.what == kind::departed)) {
       device_event& last = events_.back();
       if (last.what == event.what && last.ticket == event.ticket && last.why == event.why &&
-          last.host_copy_stays == event.host_copy_stays && last.range.end_value() == event.range.begin_value()) {
+          last.host_copy_stays == event.host_copy_stays && last.range.end_value() == event.range.begin_value() &&
+          (last.began == nanoseconds{}) == (event.began == nanoseconds{})) {
         last.range.count += event.range.count;
         last.at = event.at;
         worker_.wake();

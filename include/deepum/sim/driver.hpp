@@ -168,7 +168,7 @@ class driver {
       if ((*victim.space)[victim.block].moving == block_record::motion::none && !in_batch(victim)) {
         ++counters_.driver_evictions;
         bring_out(who, victim.space, victim.block, counters_.out_by_driver, [victim, retry] {
-          victim.space->emit(departed(victim.block, reason::make_room, 0));
+          victim.space->emit(departed(victim.block, reason::make_room, 0, copied_since_));
           retry();
         });
         return room::later;
@@ -251,7 +251,7 @@ class driver {
         copy_out(urgency::fault, &space, b, counters_.out_by_host, done);
       } else {
         bring_out(urgency::fault, &space, b, counters_.out_by_host, [&, done] {
-          space.emit(departed(b, reason::host, 0));
+          space.emit(departed(b, reason::host, 0, copied_since_));
           done();
         });
       }
@@ -288,11 +288,13 @@ class driver {
   [[nodiscard]] static bytes size_of(std::uint32_t pages) {
     return page_size * static_cast<std::uint64_t>(std::popcount(pages));
   }
-  [[nodiscard]] static device_event departed(block_id b, reason why, std::uint64_t ticket) {
+  /// @param began  When the copy began; 0 where nothing was copied.
+  [[nodiscard]] static device_event departed(block_id b, reason why, std::uint64_t ticket, nanoseconds began = {}) {
     device_event e;
     e.what = device_event::kind::departed;
     e.why = why;
     e.range = {b, 1};
+    e.began = began;
     e.ticket = ticket;
     return e;
   }
@@ -342,6 +344,7 @@ class driver {
     const auto finish = [=, this, &r] {
       r.on_host |= r.on_device;
       stop(r);
+      copied_since_ = n.count == 0 ? nanoseconds{} : out_.began();
       done();
       loop_.motion_ended();
     };
@@ -362,7 +365,9 @@ class driver {
     });
   }
   /// Pages of a block that has room are on the device now.
-  void settle(managed_space& space, block_id b, std::uint32_t pages, access mode, reason why, std::uint64_t ticket) {
+  /// @param began  When the copy began; 0 where nothing was copied.
+  void settle(managed_space& space, block_id b, std::uint32_t pages, access mode, reason why, std::uint64_t ticket,
+              nanoseconds began = {}) {
     block_record& r = space[b];
     r.on_device |= pages;
     if (!r.read_mostly || mode != access::read) {
@@ -376,6 +381,7 @@ class driver {
     e.what = device_event::kind::arrived;
     e.why = why;
     e.range = {b, 1};
+    e.began = began;
     e.ticket = ticket;
     e.host_copy_stays = r.on_host == all_pages;
     space.emit(e);
@@ -502,7 +508,7 @@ class driver {
       const nanoseconds populate = profile_.populate_block * std::popcount(pages & ~r.on_host) / 32;
       const auto arrived = [=, this, &r, &space] {
         stop(r);
-        settle(space, b, pages, batch_[i].mode, reason::fault, 0);
+        settle(space, b, pages, batch_[i].mode, reason::fault, 0, n.count == 0 ? nanoseconds{} : in_.began());
         loop_.motion_ended();
         serve(i + 1);
       };
@@ -616,7 +622,8 @@ class driver {
     const nanoseconds time = prefetch_time(profile_, c.moved + n) - prefetch_time(profile_, c.moved) + populate;
     const auto arrived = [=, this, &d, &r, &space] {
       stop(r);
-      settle(space, b, pages, access::read, reason::predicted, d.queue.front().ticket);
+      settle(space, b, pages, access::read, reason::predicted, d.queue.front().ticket,
+             n.count == 0 ? nanoseconds{} : in_.began());
       loop_.motion_ended();
       next_block(d);
     };
@@ -647,7 +654,7 @@ class driver {
       return;
     }
     bring_out(urgency::command, space, b, counters_.out_by_command, [=, this, &d] {
-      space->emit(departed(b, reason::make_room, ticket));
+      space->emit(departed(b, reason::make_room, ticket, copied_since_));
       next_block(d);
     });
   }
@@ -745,6 +752,7 @@ class driver {
   std::uint32_t foreign_ = 0;
   std::uint32_t moving_ = 0;  ///< blocks that move
   std::uint64_t order_ = 0;
+  nanoseconds copied_since_{};                        ///< of the copy to the host that ended last
   std::map<std::uint64_t, resident_block> migrated_;  ///< least recently migrated first
 
   bool serving_ = false;

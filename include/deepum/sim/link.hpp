@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/sim/event_loop.hpp>
+#include <deepum/units.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -32,6 +33,8 @@ class link {
   }
 
   [[nodiscard]] bool busy() const { return busy_; }
+  /// When the transfer began that is under way; in its `done`, that one.
+  [[nodiscard]] nanoseconds began() const { return began_; }
 
  private:
   struct transfer {
@@ -47,6 +50,7 @@ class link {
     }
     transfer next = std::move(queue.front());
     queue.pop_front();
+    began_ = loop_.now();
     loop_.after(next.time(), [this, done = std::move(next.done)] {
       done();  // still busy: what `done` submits queues up behind what waited longer
       start_next();
@@ -57,6 +61,7 @@ class link {
   std::deque<transfer> urgent_;
   std::deque<transfer> normal_;
   bool busy_ = false;
+  nanoseconds began_{};
 };
 
 }  // namespace sim
