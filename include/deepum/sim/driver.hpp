@@ -167,7 +167,7 @@ class driver {
       const resident_block victim = entry.second;
       if ((*victim.space)[victim.block].moving == block_record::motion::none && !in_batch(victim)) {
         ++counters_.driver_evictions;
-        bring_out(who, victim.space, victim.block, counters_.out_by_driver, [victim, retry] {
+        bring_out(who, victim.space, victim.block, counters_.out_by_driver, [this, victim, retry] {
           victim.space->emit(departed(victim.block, reason::make_room, 0, copied_since_));
           retry();
         });
