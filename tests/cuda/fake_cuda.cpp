@@ -2,7 +2,9 @@
 
 #include <deepum/core/block.hpp>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cuda.h>
 
@@ -11,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,6 +43,8 @@ using deepum::access;  // not the one of POSIX
 using deepum::nanoseconds;
 
 constexpr std::size_t block_bytes = deepum::block_size.count;
+constexpr std::size_t granularity = std::size_t{2} << 20;  ///< of the virtual memory management
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
 /// One recording of an event.
 struct recording {
@@ -53,8 +58,21 @@ struct event {
   CUcontext context = nullptr;
 };
 
+/// Bytes that an operation of a stream reads or writes.
+struct use {
+  const std::byte* first;
+  std::size_t size;
+  bool writes;
+};
+
+struct operation {
+  std::function<void()> work;
+  std::vector<use> uses;  ///< as far as they are known before it begins
+};
+
 struct fifo {
-  std::deque<std::function<void()>> queue;
+  std::deque<operation> queue;
+  std::vector<use> uses;  ///< of the operation that is executed
   std::uint64_t issued = 0;
   std::uint64_t finished = 0;
   bool held = false;
@@ -69,6 +87,23 @@ struct allocation {
   std::byte* base = nullptr;
   std::size_t size = 0;
   std::vector<block> blocks;  ///< of managed memory
+};
+
+/// What a handle of the virtual memory management stands for: a piece of the file.
+struct physical {
+  std::size_t offset = 0;
+  std::size_t size = 0;
+  bool on_device = false;
+  bool released = false;
+  unsigned mappings = 0;
+};
+
+/// A mapping.
+struct view {
+  std::size_t size = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  CUmemAccess_flags device = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  CUmemAccess_flags host = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 };
 
 struct injection {
@@ -101,6 +136,16 @@ struct state {
   std::map<const void*, event> events;
   std::map<const std::byte*, allocation> allocations;  ///< by base
   std::set<CUcontext> contexts;
+
+  std::size_t host_total = unlimited;     ///< for handles
+  std::size_t address_space = unlimited;  ///< for reserved ranges
+  std::size_t reserved_bytes = 0;
+  std::map<const std::byte*, std::size_t> reserved;  ///< sizes, by base
+  std::map<const std::byte*, view> views;            ///< by first byte
+  std::map<CUmemGenericAllocationHandle, physical> handles;
+  std::size_t file_size = 0;
+  std::vector<std::pair<std::byte*, std::size_t>> abandoned;  ///< given back when no kernel runs any more
+
   cudaError_t broken = cudaSuccess;
   std::vector<injection> injections;
 
@@ -118,6 +163,7 @@ struct runtime {
   state now;
   std::map<const void*, std::function<bound_kernel(void**)>> kernels;
   std::uintptr_t next_handle = 0x1000;
+  const int file = ::memfd_create("fake device memory", MFD_CLOEXEC);  ///< of which handles are pieces
 };
 runtime& rt() {
   static auto* const r = new runtime;
@@ -128,6 +174,10 @@ thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local std::vector<CUcontext> contexts_below;
 thread_local CUcontext current_context = nullptr;
+thread_local fifo* executing = nullptr;  ///< the stream whose worker this is
+
+/// Ends the body of a kernel, or another operation, that has made an illegal access.
+struct illegal_access {};
 
 // --- What ThreadSanitizer sees. The fake's own mutex orders all that is done with it, which would hide races of those
 // who use it. So it is kept from seeing what happens under the mutex, and told of the order that CUDA promises. ---
@@ -240,7 +290,7 @@ void copy_to_host(block& b) {
 
 std::size_t used() {
   const state& s = rt().now;
-  return s.counted.device_blocks * block_bytes + s.plain + s.foreign;
+  return s.counted.device_blocks * block_bytes + s.plain + s.counted.device_handles.count + s.foreign;
 }
 
 /// Evicts until `size` more bytes fit.
@@ -311,27 +361,113 @@ void touch(const void* p, std::size_t size, access mode) {
   });
 }
 
+// --- Virtual memory management: the books. ---
+
+std::byte* pointer(CUdeviceptr p) { return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(p)); }
+
+/// Whether [p, p + size) lies in one reserved range.
+bool in_reserved(const void* p, std::size_t size = 1) {
+  auto& all = rt().now.reserved;
+  const auto* first = static_cast<const std::byte*>(p);
+  auto it = all.upper_bound(first);
+  if (it == all.begin()) return false;
+  --it;
+  const auto offset = static_cast<std::size_t>(first - it->first);
+  return offset < it->second && size <= it->second - offset;
+}
+
+/// The mapping that `p` lies in, or end().
+std::map<const std::byte*, view>::iterator find_view(const std::byte* p) {
+  auto& views = rt().now.views;
+  auto it = views.upper_bound(p);
+  if (it == views.begin()) return views.end();
+  --it;
+  return p < it->first + it->second.size ? it : views.end();
+}
+
+/// Whether [p, p + size) is mapped without a gap and `f` is true of all its mappings.
+template <class F>
+bool all_views(const void* p, std::size_t size, F f) {
+  if (!in_reserved(p, size)) return false;
+  const auto* at = static_cast<const std::byte*>(p);
+  const auto* end = at + size;
+  while (at < end) {
+    const auto it = find_view(at);
+    if (it == rt().now.views.end() || !f(it->second)) return false;
+    at = it->first + it->second.size;
+  }
+  return true;
+}
+
+/// Whether [p, p + size) is made of whole mappings.
+bool whole_views(const std::byte* p, std::size_t size) {
+  if (size == 0 || !all_views(p, size, [](const view&) { return true; })) return false;
+  const auto last = find_view(p + size - 1);
+  return find_view(p)->first == p && last->first + last->second.size == p + size;
+}
+
+bool allows(CUmemAccess_flags flags, access mode) {
+  return mode == access::read ? flags != CU_MEM_ACCESS_FLAGS_PROT_NONE : flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+/// Whether [p, p + size) touches no reserved range, or the device may access it.
+bool device_may(const void* p, std::size_t size, access mode) {
+  return !in_reserved(p) || all_views(p, size, [&](const view& v) { return allows(v.device, mode); });
+}
+
+/// Whether an operation that is queued or executed uses [p, p + size).
+bool in_use(const std::byte* p, std::size_t size, bool by_writes_alone) {
+  const auto overlaps = [&](const use& u) {
+    return u.first < p + size && p < u.first + u.size && (u.writes || !by_writes_alone);
+  };
+  const auto uses_it = [&](const fifo& f) {
+    return std::any_of(f.uses.begin(), f.uses.end(), overlaps) ||
+           std::any_of(f.queue.begin(), f.queue.end(),
+                       [&](const operation& o) { return std::any_of(o.uses.begin(), o.uses.end(), overlaps); });
+  };
+  state& s = rt().now;
+  return std::any_of(s.streams.begin(), s.streams.end(), [&](auto& entry) { return uses_it(*entry.second); }) ||
+         std::any_of(s.destroyed.begin(), s.destroyed.end(), [&](auto& f) { return uses_it(*f); });
+}
+
+/// Gives the memory of a handle back if nothing refers to it.
+void drop_if_unused(std::map<CUmemGenericAllocationHandle, physical>::iterator it) {
+  const physical& m = it->second;
+  if (!m.released || m.mappings > 0) return;
+  state& s = rt().now;
+  (m.on_device ? s.counted.device_handles : s.counted.host_handles) -= deepum::bytes{m.size};
+  ::fallocate(rt().file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(m.offset),
+              static_cast<off_t>(m.size));
+  s.handles.erase(it);
+}
+
 // --- Streams. ---
 
 void work(fifo& f) {
+  executing = &f;
   guard lock;
   for (;;) {
     lock.wait([&] { return f.queue.empty() ? f.closing : !f.held || rt().now.broken != cudaSuccess; });
     if (f.queue.empty()) return;
-    std::function<void()> operation = std::move(f.queue.front());
+    operation next = std::move(f.queue.front());
     f.queue.pop_front();
+    f.uses = std::move(next.uses);
     std::chrono::microseconds delay{};
     if (state& s = rt().now; s.longest_delay.count() > 0) {
       delay = std::chrono::microseconds(s.random() % static_cast<std::uint64_t>(s.longest_delay.count()));
     }
-    if (rt().now.broken != cudaSuccess) operation = nullptr;
+    if (rt().now.broken != cudaSuccess) next.work = nullptr;
     acquire_order(&f);
     lock.unlock();
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
-    if (operation) operation();
-    operation = nullptr;
+    try {
+      if (next.work) next.work();
+    } catch (const illegal_access&) {  // the device is broken
+    }
+    next.work = nullptr;
     lock.lock();
     release_order(&f);
+    f.uses.clear();
     ++f.finished;
     rt().changed.notify_all();
   }
@@ -356,13 +492,13 @@ std::shared_ptr<fifo> find_stream(cudaStream_t stream) {
   return key(stream) == nullptr ? start_stream(nullptr) : nullptr;
 }
 
-void put(fifo& f, std::function<void()> operation) {
+void put(fifo& f, std::function<void()> work, std::vector<use> uses = {}) {
   if (f.capturing) {
     ++rt().now.counted.captured;
     return;
   }
   release_order(&f);
-  f.queue.push_back(std::move(operation));
+  f.queue.push_back({std::move(work), std::move(uses)});
   ++f.issued;
   rt().changed.notify_all();
 }
@@ -416,6 +552,13 @@ cudaError_t noted(cudaError_t e, unsigned flags = 0) {
   return e;
 }
 
+/// For operations: breaks the device and ends the operation unless the device may access [p, p + size).
+void check_access(const void* p, std::size_t size, access mode) {
+  if (device_may(p, size, mode)) return;
+  noted(cudaErrorIllegalAddress);
+  throw illegal_access{};
+}
+
 cudaError_t injected(const char* name) {
   state& s = rt().now;
   for (auto it = s.injections.begin(); it != s.injections.end(); ++it) {
@@ -443,7 +586,7 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   if (e == cudaSuccess && (flags & unsafe) != 0 && capture_mode != cudaStreamCaptureModeRelaxed &&
       std::any_of(s.streams.begin(), s.streams.end(), [](auto& entry) { return entry.second->capturing; })) {
     ++s.counted.capture_violations;
-    return noted(cudaErrorStreamCaptureUnsupported);
+    return noted(cudaErrorStreamCaptureUnsupported, flags);
   }
   if (e == cudaSuccess || (flags & releases) != 0) {
     const cudaError_t result = body(lock);
@@ -649,6 +792,211 @@ CUresult context_destroy(CUcontext context) {
   return driver_call("cuCtxDestroy", destroy, releases);
 }
 
+// --- Virtual memory management: the calls. ---
+
+bool whole(std::size_t n) { return n != 0 && n % granularity == 0; }
+/// Whether a call may name [p, p + size) as far as the granularity goes.
+bool whole(CUdeviceptr p, std::size_t size) { return whole(p) && whole(size); }
+
+/// Why the fake has no memory with these properties.
+cudaError_t refusal(const CUmemAllocationProp* prop) {
+  if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) return cudaErrorInvalidValue;
+  switch (prop->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      if (prop->location.id != 0) return cudaErrorInvalidDevice;
+      break;
+    case CU_MEM_LOCATION_TYPE_HOST:
+      break;
+    default:
+      return cudaErrorInvalidValue;
+  }
+  return prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? cudaSuccess : cudaErrorNotSupported;
+}
+
+CUresult allocation_granularity(std::size_t* answer, const CUmemAllocationProp* prop,
+                                CUmemAllocationGranularity_flags) {
+  return driver_call("cuMemGetAllocationGranularity", [&](state&) {
+    const cudaError_t e = refusal(prop);
+    return e == cudaSuccess ? give(answer, granularity) : e;
+  });
+}
+
+CUresult address_reserve(CUdeviceptr* p, std::size_t size, std::size_t alignment, CUdeviceptr hint,
+                         unsigned long long flags) {
+  const auto reserve = [&](state& s) {
+    if (p == nullptr || !whole(size) || (alignment & (alignment - 1)) != 0 || hint % granularity != 0 || flags != 0) {
+      return cudaErrorInvalidValue;
+    }
+    const std::size_t step = std::max(alignment, granularity);
+    const bool fits = s.reserved_bytes <= s.address_space && size <= s.address_space - s.reserved_bytes;
+    if (!fits || size > unlimited - step) return cudaErrorMemoryAllocation;
+    // More than needed, of which the ends are given back, for the alignment.
+    void* mapped = ::mmap(pointer(hint), size + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return cudaErrorMemoryAllocation;
+    auto* const start = static_cast<std::byte*>(mapped);
+    const std::size_t before = (step - reinterpret_cast<std::uintptr_t>(start) % step) % step;
+    if (before > 0) ::munmap(start, before);
+    ::munmap(start + before + size, step - before);
+    s.reserved[start + before] = size;
+    s.reserved_bytes += size;
+    return give(p, static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(start + before)));
+  };
+  return driver_call("cuMemAddressReserve", reserve, unsafe);
+}
+
+CUresult address_free(CUdeviceptr p, std::size_t size) {
+  const auto free = [&](state& s) {
+    const auto it = s.reserved.find(pointer(p));
+    if (it == s.reserved.end() || it->second != size) return cudaErrorInvalidValue;
+    const auto view = s.views.lower_bound(pointer(p));
+    if (view != s.views.end() && view->first < pointer(p) + size) return cudaErrorInvalidValue;
+    s.reserved.erase(it);
+    s.reserved_bytes -= size;
+    if (s.broken == cudaSuccess) {
+      ::munmap(pointer(p), size);
+    } else {
+      s.abandoned.emplace_back(pointer(p), size);
+    }
+    return cudaSuccess;
+  };
+  return driver_call("cuMemAddressFree", free, releases | unsafe);
+}
+
+CUresult create_handle(CUmemGenericAllocationHandle* handle, std::size_t size, const CUmemAllocationProp* prop,
+                       unsigned long long flags) {
+  const auto create = [&](state& s) {
+    if (handle == nullptr || flags != 0) return cudaErrorInvalidValue;
+    if (const cudaError_t e = refusal(prop); e != cudaSuccess) return e;
+    if (!whole(size)) return cudaErrorInvalidValue;
+    const bool on_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    deepum::bytes& held = on_device ? s.counted.device_handles : s.counted.host_handles;
+    deepum::bytes& peak = on_device ? s.counted.device_handles_peak : s.counted.host_handles_peak;
+    const bool fits =
+        on_device ? size <= s.total && make_room(size) : size <= s.host_total && held.count <= s.host_total - size;
+    if (!fits) return cudaErrorMemoryAllocation;
+    static const std::vector<char> dirt(granularity, static_cast<char>(poison));
+    for (std::size_t done = 0; done < size;) {
+      const auto n =
+          ::pwrite(rt().file, dirt.data(), std::min(dirt.size(), size - done), static_cast<off_t>(s.file_size + done));
+      if (n <= 0) return cudaErrorMemoryAllocation;
+      done += static_cast<std::size_t>(n);
+    }
+    *handle = rt().next_handle += 0x10;
+    s.handles[*handle] = {s.file_size, size, on_device};
+    s.file_size += size;
+    held += deepum::bytes{size};
+    peak = std::max(peak, held);
+    return cudaSuccess;
+  };
+  return driver_call("cuMemCreate", create, unsafe);
+}
+
+CUresult release_handle(CUmemGenericAllocationHandle handle) {
+  const auto release = [&](state& s) {
+    const auto it = s.handles.find(handle);
+    if (it == s.handles.end() || it->second.released) return cudaErrorInvalidValue;
+    it->second.released = true;
+    drop_if_unused(it);
+    return cudaSuccess;
+  };
+  return driver_call("cuMemRelease", release, releases | unsafe);
+}
+
+CUresult map_handle(CUdeviceptr p, std::size_t size, std::size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags) {
+  const auto map = [&](state& s) {
+    const auto it = s.handles.find(handle);
+    if (!whole(p, size) || offset != 0 || flags != 0 || it == s.handles.end() || it->second.released ||
+        size > it->second.size || !in_reserved(pointer(p), size)) {
+      return cudaErrorInvalidValue;
+    }
+    const auto next = s.views.lower_bound(pointer(p));
+    if (find_view(pointer(p)) != s.views.end() || (next != s.views.end() && next->first < pointer(p) + size)) {
+      return cudaErrorInvalidValue;
+    }
+    if (::mmap(pointer(p), size, PROT_NONE, MAP_SHARED | MAP_FIXED, rt().file, static_cast<off_t>(it->second.offset)) ==
+        MAP_FAILED) {
+      return cudaErrorMemoryAllocation;
+    }
+    s.views[pointer(p)] = {size, handle};
+    ++it->second.mappings;
+    ++s.counted.maps;
+    return cudaSuccess;
+  };
+  return driver_call("cuMemMap", map, unsafe);
+}
+
+/// What a program gets that takes memory away from work in flight.
+cudaError_t taken_while_in_use() {
+  if (rt().now.broken == cudaSuccess) ++rt().now.counted.taken_in_use;
+  return noted(cudaErrorIllegalAddress, of_driver);
+}
+
+CUresult unmap_range(CUdeviceptr p, std::size_t size) {
+  const auto unmap = [&](state& s) {
+    if (!whole(p, size) || !whole_views(pointer(p), size)) return cudaErrorInvalidValue;
+    const cudaError_t e = in_use(pointer(p), size, false) ? taken_while_in_use() : cudaSuccess;
+    // On a broken device the pages stay: a kernel's body that is still on its way must not crash the program.
+    if (s.broken == cudaSuccess) {
+      ::mmap(pointer(p), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    }
+    for (auto it = find_view(pointer(p)); it != s.views.end() && it->first < pointer(p) + size;) {
+      const auto handle = s.handles.find(it->second.handle);
+      --handle->second.mappings;
+      drop_if_unused(handle);
+      it = s.views.erase(it);
+    }
+    ++s.counted.unmaps;
+    return e;
+  };
+  return driver_call("cuMemUnmap", unmap, releases | unsafe);
+}
+
+CUresult set_access(CUdeviceptr p, std::size_t size, const CUmemAccessDesc* desc, std::size_t count) {
+  const auto set = [&](state& s) {
+    if (!whole(p, size) || !whole_views(pointer(p), size) || desc == nullptr || count == 0) {
+      return cudaErrorInvalidValue;
+    }
+    std::optional<CUmemAccess_flags> device;
+    std::optional<CUmemAccess_flags> host;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [location, flags] = desc[i];
+      if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+          flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        return cudaErrorInvalidValue;
+      }
+      if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        if (location.id != 0) return cudaErrorInvalidDevice;
+        device = flags;
+      } else if (location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+        host = flags;
+      } else {
+        return cudaErrorInvalidValue;
+      }
+    }
+    const auto on_host = [&](const view& v) { return !s.handles.at(v.handle).on_device; };
+    if (host && !all_views(pointer(p), size, on_host)) return cudaErrorNotSupported;
+    cudaError_t e = cudaSuccess;
+    if (device && *device != CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
+        in_use(pointer(p), size, *device == CU_MEM_ACCESS_FLAGS_PROT_READ)) {
+      e = taken_while_in_use();
+    }
+    for (auto it = find_view(pointer(p)); it != s.views.end() && it->first < pointer(p) + size; ++it) {
+      view& v = it->second;
+      v.device = device.value_or(v.device);
+      v.host = host.value_or(v.host);
+      const bool reads = allows(v.device, access::read) || allows(v.host, access::read);
+      const bool writes = allows(v.device, access::update) || allows(v.host, access::update);
+      if (s.broken != cudaSuccess) continue;  // as in `unmap_range`
+      ::mprotect(const_cast<std::byte*>(it->first), v.size, (reads ? PROT_READ : 0) | (writes ? PROT_WRITE : 0));
+    }
+    ++s.counted.access_changes;
+    return e;
+  };
+  return driver_call("cuMemSetAccess", set, unsafe);
+}
+
 void advise(block& b, cudaMemoryAdvise advice, int place) {
   switch (advice) {
     case cudaMemAdviseSetReadMostly:
@@ -688,9 +1036,14 @@ void device_touch(const void* p, std::size_t size, deepum::access mode) {
   if (size == 0) return;
   {
     const guard lock;
-    if (find(p, size) == nullptr) {
+    if (in_reserved(p)) {
+      check_access(p, size, mode);
+      if (executing != nullptr) {
+        executing->uses.push_back({static_cast<const std::byte*>(p), size, mode != access::read});
+      }
+    } else if (find(p, size) == nullptr) {
       noted(cudaErrorIllegalAddress);
-      return;
+      throw illegal_access{};
     }
   }
   touch(p, size, mode);
@@ -727,6 +1080,15 @@ std::string reset() {
   for (auto& [base, a] : s.allocations) {
     left += "an allocation of " + std::to_string(a.size) + " bytes\n";
   }
+  for (auto& [base, size] : s.reserved) {
+    left += "a reserved range of " + std::to_string(size) + " bytes\n";
+  }
+  for (auto& [handle, m] : s.handles) {
+    if (!m.released) left += "a memory handle of " + std::to_string(m.size) + " bytes\n";
+  }
+  for (auto& [first, v] : s.views) {
+    left += "a mapping of " + std::to_string(v.size) + " bytes\n";
+  }
   for (auto& f : all) {
     f->held = false;
     f->closing = true;
@@ -740,6 +1102,13 @@ std::string reset() {
   for (auto& [base, a] : s.allocations) {
     unmap(a);
   }
+  for (auto& [base, size] : s.reserved) {
+    ::munmap(const_cast<std::byte*>(base), size);
+  }
+  for (auto& [base, size] : s.abandoned) {
+    ::munmap(base, size);
+  }
+  if (s.file_size > 0 && ::ftruncate(rt().file, 0) != 0) std::abort();
   s = state{};
   last_error = cudaSuccess;
   capture_mode = cudaStreamCaptureModeGlobal;
@@ -768,6 +1137,12 @@ void set_foreign_memory(deepum::bytes held) {
     s.foreign = held.count;
     make_room(0);
   });
+}
+void set_host_memory(deepum::bytes total) {
+  locked([&](state& s) { s.host_total = total.count; });
+}
+void set_address_space(deepum::bytes total) {
+  locked([&](state& s) { s.address_space = total.count; });
 }
 void set_clock_offset(nanoseconds offset) {
   locked([&](state& s) { s.clock_offset = offset; });
@@ -830,6 +1205,13 @@ std::uint64_t calls(std::string_view name) {
 }
 std::vector<std::string> failed_calls() {
   return locked([](state& s) { return s.failed; });
+}
+bool host_may_access(const void* p, std::size_t size, deepum::access mode) {
+  return locked([&](state&) {
+    if (in_reserved(p)) return all_views(p, size, [&](const view& v) { return allows(v.host, mode); });
+    const allocation* a = find(p);
+    return a == nullptr || a->type != cudaMemoryTypeDevice;
+  });
 }
 std::vector<hint> hints() {
   return locked([](state& s) { return s.hints; });
@@ -915,7 +1297,15 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
         {"cuCtxCreate", reinterpret_cast<void*>(&context_create)},
         {"cuCtxPopCurrent", reinterpret_cast<void*>(&context_pop)},
         {"cuCtxSetCurrent", reinterpret_cast<void*>(&context_set_current)},
-        {"cuCtxDestroy", reinterpret_cast<void*>(&context_destroy)}};
+        {"cuCtxDestroy", reinterpret_cast<void*>(&context_destroy)},
+        {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(&allocation_granularity)},
+        {"cuMemAddressReserve", reinterpret_cast<void*>(&address_reserve)},
+        {"cuMemAddressFree", reinterpret_cast<void*>(&address_free)},
+        {"cuMemCreate", reinterpret_cast<void*>(&create_handle)},
+        {"cuMemRelease", reinterpret_cast<void*>(&release_handle)},
+        {"cuMemMap", reinterpret_cast<void*>(&map_handle)},
+        {"cuMemUnmap", reinterpret_cast<void*>(&unmap_range)},
+        {"cuMemSetAccess", reinterpret_cast<void*>(&set_access)}};
     const auto it = functions.find(symbol);
     const bool there = it != functions.end();
     if (found != nullptr) *found = there ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
@@ -1091,16 +1481,27 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
     for (const void* p : {static_cast<const void*>(dst), src}) {
       if (p == nullptr || (find(p) != nullptr && count > 0 && find(p, count) == nullptr)) return cudaErrorInvalidValue;
     }
+    if (!device_may(src, count, access::read) || !device_may(dst, count, access::overwrite)) {
+      return cudaErrorInvalidValue;
+    }
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (count == 0) return cudaSuccess;
-    const bool pageable = find(dst) == nullptr || find(src) == nullptr;
-    put(*f, [=] {
+    const auto pageable = [](const void* p) { return find(p) == nullptr && !in_reserved(p); };
+    const bool waits = pageable(dst) || pageable(src);
+    const auto copy = [=] {
+      {
+        const guard held;
+        check_access(src, count, access::read);
+        check_access(dst, count, access::overwrite);
+      }
       touch(src, count, access::read);
       touch(dst, count, access::overwrite);
       std::memcpy(dst, src, count);
-    });
-    return pageable ? drain(lock, f) : cudaSuccess;
+    };
+    put(*f, copy,
+        {{static_cast<const std::byte*>(src), count, false}, {static_cast<const std::byte*>(dst), count, true}});
+    return waits ? drain(lock, f) : cudaSuccess;
   });
 }
 cudaError_t cudaMemsetAsync(void* p, int value, std::size_t count, cudaStream_t stream) {
@@ -1108,11 +1509,18 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t count, cudaStream_t 
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (count == 0) return cudaSuccess;
-    if (find(p, count) == nullptr) return cudaErrorInvalidValue;
-    put(*f, [=] {
+    if (in_reserved(p) ? !device_may(p, count, access::overwrite) : find(p, count) == nullptr) {
+      return cudaErrorInvalidValue;
+    }
+    const auto set = [=] {
+      {
+        const guard held;
+        check_access(p, count, access::overwrite);
+      }
       touch(p, count, access::overwrite);
       std::memset(p, value, count);
-    });
+    };
+    put(*f, set, {{static_cast<const std::byte*>(p), count, true}});
     return cudaSuccess;
   });
 }
@@ -1211,10 +1619,15 @@ cudaError_t cudaMemRangeGetAttribute(void* data, std::size_t size, cudaMemRangeA
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
   return call("cudaPointerGetAttributes", 0, [&](guard&) {
     const allocation* a = find(p);
+    const auto v = find_view(static_cast<const std::byte*>(p));
+    const bool mapped = v != rt().now.views.end();
     *attributes = {};
-    attributes->type = a == nullptr ? cudaMemoryTypeUnregistered : a->type;
-    attributes->device = a == nullptr ? cudaInvalidDeviceId : 0;
-    attributes->devicePointer = a == nullptr ? nullptr : const_cast<void*>(p);
+    attributes->type = a != nullptr                                      ? a->type
+                       : !mapped                                         ? cudaMemoryTypeUnregistered
+                       : rt().now.handles.at(v->second.handle).on_device ? cudaMemoryTypeDevice
+                                                                         : cudaMemoryTypeHost;
+    attributes->device = a == nullptr && !mapped ? cudaInvalidDeviceId : 0;
+    attributes->devicePointer = a == nullptr && !mapped ? nullptr : const_cast<void*>(p);
     attributes->hostPointer = attributes->type == cudaMemoryTypeDevice ? nullptr : const_cast<void*>(p);
     return cudaSuccess;
   });

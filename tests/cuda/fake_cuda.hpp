@@ -42,24 +42,45 @@
 ///   that on the device stays if it is the preferred location, else that on the host (measured, driver 580).
 /// * Discarded contents are never copied, until the block is written or prefetched.
 ///
+/// The driver's virtual memory management (cuMemGetAllocationGranularity, cuMemAddressReserve, cuMemCreate, cuMemMap,
+/// cuMemSetAccess and what undoes them) works with whole multiples of 2 MiB.
+/// * A reserved range is address space alone. A handle is memory, of the device or of the host, that begins as
+/// `poison`.
+///   A mapping shows the bytes of its handle, from the first on: several mappings of one handle show the same bytes,
+///   and an address that is mapped anew shows those of the other handle. A released handle lives until its last mapping
+///   ends. A range is unmapped, or its access set, by whole mappings; a range that has mappings is not freed.
+/// * Handles of the device count against its memory; managed blocks make room for them, as for cudaMalloc. Handles of
+///   the host and reserved ranges have limits that can be set.
+/// * A mapping begins without access. The device's and the host's are granted apart, and for memory of the device the
+///   host's is refused, as it is where the two are joined by PCIe. Here both are threads of one process, so a page lets
+///   in who may access it in either way: the device's access is checked by `device_touch`, copies and memsets, the
+///   host's can be asked for by `host_may_access`.
+/// * Neither unmapping nor the loss of device access waits for anything. If an operation in flight uses the memory (a
+///   kernel that is executed and has touched it, a copy or memset that is queued or executed), the device breaks with
+///   an illegal address; the call returns that error, where a real one may say nothing. The pages of a broken device
+///   stay as they are until `reset`, so that a kernel's body that is still executed does not crash the program.
+///
 /// The device's clock is the steady clock plus an offset.
 ///
 /// Errors: the last one is kept for each thread until cudaGetLastError; those that break a real context (an illegal
 /// address, a launch failure ...) break the device: nothing is executed any more and every call fails with it until
-/// `reset`. A call that frees or destroys does so even where it returns an injected error, as the real ones do when
-/// they hand on the error of earlier work.
+/// `reset`. A call that frees, unmaps or destroys does so even where it returns an injected error, as the real ones do
+/// when they hand on the error of earlier work.
 ///
 /// While a stream is captured, what is put into it is counted and not executed. A call that a capture in global mode
-/// forbids (malloc, free, query, synchronize) fails, unless its thread has exchanged its mode for relaxed. To ask or
-/// await the captured stream itself is never allowed.
+/// forbids (malloc, free, virtual memory management but for the granularity, query, synchronize) fails, unless its
+/// thread has exchanged its mode for relaxed. To ask or await the captured stream itself is never allowed.
 ///
 /// All functions may be called from any thread. ThreadSanitizer is shown the order that CUDA promises and no other: a
 /// call before the work it puts into a stream, and work before a wait or a query that finds it done. So it sees races
 /// of callers with each other and with kernels, and of kernels and discards in streams that do not wait for each other.
+/// Mapping and unmapping let it forget what was done at these addresses, and it takes two mappings of one handle for
+/// different memory.
 namespace deepum_test {
 
 /// What a GPU does when a kernel touches [p, p + size): faults are served block by block. For bodies of kernels only.
-/// An address that is in no allocation is an illegal address and breaks the device.
+/// An address that is in no allocation, or in a reserved range without this access of the device, is an illegal one: it
+/// breaks the device, and the kernel ends there (an exception unwinds the body).
 void device_touch(const void* p, std::size_t size, deepum::access mode);
 
 /// What the host's page tables do when the program touches [p, p + size): the blocks move to the host.
@@ -70,7 +91,8 @@ namespace fake_cuda {
 inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
 
 /// Ends a test: resumes and ends all streams, frees all, and sets everything but the kernels back to the beginning.
-/// @returns  What the test has left behind, one item a line: streams, events, contexts, allocations. Empty if nothing.
+/// @returns  What the test has left behind, one item a line: streams, events, contexts, allocations, reserved ranges,
+///           memory handles, mappings. Empty if nothing.
 [[nodiscard]] std::string reset();
 
 // --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---
@@ -80,6 +102,8 @@ void set_refuse_contexts(bool refuse);                    ///< cuCtxCreate fails
 void set_attribute(cudaDeviceAttr attribute, int value);  ///< e.g. cudaDevAttrConcurrentManagedAccess, 0
 void set_device_memory(deepum::bytes total);
 void set_foreign_memory(deepum::bytes held);        ///< device memory that others hold; managed blocks make room for it
+void set_host_memory(deepum::bytes total);          ///< what handles may hold of it; without a limit at first
+void set_address_space(deepum::bytes total);        ///< what may be reserved; without a limit at first
 void set_clock_offset(deepum::nanoseconds offset);  ///< device clock less steady clock
 [[nodiscard]] deepum::nanoseconds device_clock();
 /// Every operation of a stream begins with a delay of up to `longest`, at random. 0: none.
@@ -138,10 +162,22 @@ struct statistics {
   std::uint64_t device_blocks = 0;       ///< managed blocks on the device now
   deepum::bytes managed{};               ///< managed memory that is allocated now
   deepum::bytes managed_peak{};
+  deepum::bytes device_handles{};  ///< device memory that handles hold now, released but mapped ones too
+  deepum::bytes device_handles_peak{};
+  deepum::bytes host_handles{};  ///< likewise of the host
+  deepum::bytes host_handles_peak{};
+  std::uint64_t maps = 0;            ///< calls of cuMemMap that have done it
+  std::uint64_t unmaps = 0;          ///< of cuMemUnmap
+  std::uint64_t access_changes = 0;  ///< of cuMemSetAccess
+  std::uint64_t taken_in_use = 0;    ///< calls that took memory away from operations in flight: 0 or 1
 };
 [[nodiscard]] statistics stats();
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
 [[nodiscard]] std::vector<std::string> failed_calls();     ///< functions that `statistics::failures` counts, in order
+
+/// Whether the host may access all of [p, p + size) in this way: what is mapped there with the host's access, all that
+/// is in no reserved range but for memory of cudaMalloc.
+[[nodiscard]] bool host_may_access(const void* p, std::size_t size, deepum::access mode);
 
 /// A range that a call which succeeded has named; in order of the calls, batches range by range.
 struct hint {

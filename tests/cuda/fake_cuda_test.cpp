@@ -3,13 +3,17 @@
 #include <deepum/core/block.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <cuda.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fake_cuda_test {
@@ -530,13 +534,16 @@ TEST_CASE("a captured stream executes nothing, and forbids unsafe calls but to t
   CHECK(fake_cuda::stats().capture_violations == 1);
 }
 
-/// A function of the driver, which is looked up.
+/// Calls a function of the driver, which is looked up.
 template <class... P>
 CUresult driver(const char* name, P... arguments) {
-  void* f = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  ok(cudaGetDriverEntryPointByVersion(name, &f, 4000, cudaEnableDefault, &found));
-  REQUIRE(found == cudaDriverEntryPointSuccess);
+  thread_local std::map<std::string, void*> known;  // a broken device answers no more
+  void*& f = known[name];
+  if (f == nullptr) {
+    cudaDriverEntryPointQueryResult found{};
+    ok(cudaGetDriverEntryPointByVersion(name, &f, 4000, cudaEnableDefault, &found));
+    REQUIRE(found == cudaDriverEntryPointSuccess);
+  }
   return reinterpret_cast<CUresult (*)(P...)>(f)(arguments...);
 }
 
@@ -588,6 +595,716 @@ TEST_CASE("streams and events belong to a context and end with it") {
   CHECK(driver("cuCtxCreate", &context, 0U, device) == CUDA_SUCCESS);
   CHECK(driver("cuCtxPopCurrent", &top) == CUDA_SUCCESS);
   CHECK(driver("cuCtxDestroy", context) == CUDA_SUCCESS);
+}
+
+// --- Virtual memory management. ---
+
+constexpr CUmemLocation on_gpu{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+constexpr CUmemLocation on_host{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+constexpr CUmemAccess_flags no_access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+constexpr CUmemAccess_flags to_read = CU_MEM_ACCESS_FLAGS_PROT_READ;
+constexpr CUmemAccess_flags to_write = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+CUdeviceptr number(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+CUmemAllocationProp properties(CUmemLocation where) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = where;
+  return prop;
+}
+CUresult granularity_of(const CUmemAllocationProp& prop, std::size_t* answer,
+                        CUmemAllocationGranularity_flags option = CU_MEM_ALLOC_GRANULARITY_MINIMUM) {
+  return driver("cuMemGetAllocationGranularity", answer, &prop, option);
+}
+CUresult reserve(CUdeviceptr* p, std::size_t size, std::size_t alignment = 0, CUdeviceptr hint = 0,
+                 unsigned long long flags = 0) {
+  return driver("cuMemAddressReserve", p, size, alignment, hint, flags);
+}
+CUresult free_addresses(CUdeviceptr p, std::size_t size) { return driver("cuMemAddressFree", p, size); }
+CUresult create(CUmemGenericAllocationHandle* handle, std::size_t size, const CUmemAllocationProp& prop,
+                unsigned long long flags = 0) {
+  return driver("cuMemCreate", handle, size, &prop, flags);
+}
+CUresult release(CUmemGenericAllocationHandle handle) { return driver("cuMemRelease", handle); }
+CUresult map(const void* p, std::size_t size, CUmemGenericAllocationHandle handle, std::size_t offset = 0,
+             unsigned long long flags = 0) {
+  return driver("cuMemMap", number(p), size, offset, handle, flags);
+}
+CUresult unmap(const void* p, std::size_t size) { return driver("cuMemUnmap", number(p), size); }
+CUresult set_access(const void* p, std::size_t size, CUmemLocation where, CUmemAccess_flags flags) {
+  const CUmemAccessDesc desc{where, flags};
+  return driver("cuMemSetAccess", number(p), size, &desc, std::size_t{1});
+}
+
+std::atomic<bool> began{false};
+std::atomic<bool> may_end{false};
+/// Touches *p, and uses it again after `may_end`.
+void linger(int* p, access mode) {
+  device_touch(p, sizeof(int), mode);
+  began = true;
+  while (!may_end) {
+    std::this_thread::yield();
+  }
+  if (mode != access::read) *p = 7;
+}
+/// Whether a kernel's body goes on after it has touched *p.
+void reach(const void* p, std::size_t size, access mode, bool* reached) {
+  device_touch(p, size, mode);
+  *reached = true;
+}
+void fill(int* p, int n, int value) {
+  device_touch(p, static_cast<std::size_t>(n) * sizeof(int), access::overwrite);
+  for (int i = 0; i < n; ++i) {
+    p[i] = value;
+  }
+}
+
+/// A device of four blocks, a stream, and eight blocks of reserved addresses. Ends with the leak check.
+struct address_bench {
+  explicit address_bench(std::size_t device_blocks = 4) {
+    CHECK(fake_cuda::reset().empty());
+    fake_cuda::register_kernel(add);
+    fake_cuda::register_kernel(linger);
+    fake_cuda::register_kernel(reach);
+    fake_cuda::register_kernel(fill);
+    fake_cuda::set_device_memory(deepum::bytes{device_blocks * block_bytes});
+    CUdeviceptr p = 0;
+    CHECK(reserve(&p, 8 * block_bytes) == CUDA_SUCCESS);
+    base = reinterpret_cast<std::byte*>(p);
+    stream = new_stream();
+    began = may_end = false;
+  }
+  ~address_bench() {
+    may_end = true;
+    (void)cudaStreamDestroy(stream);
+    (void)cudaDeviceSynchronize();
+    for (std::size_t blocks = 1; blocks <= 2; ++blocks) {
+      for (std::size_t i = 0; i + blocks <= 8; ++i) {
+        (void)unmap(at(i), blocks * block_bytes);
+      }
+    }
+    for (const auto handle : handles) {
+      (void)release(handle);
+    }
+    (void)free_addresses(number(base), 8 * block_bytes);
+    CHECK(fake_cuda::stats().device_handles == 0_B);
+    CHECK(fake_cuda::stats().host_handles == 0_B);
+    CHECK(fake_cuda::reset() == "");
+  }
+  address_bench(const address_bench&) = delete;
+  address_bench& operator=(const address_bench&) = delete;
+
+  [[nodiscard]] std::byte* at(std::size_t block) const { return base + block * block_bytes; }
+  [[nodiscard]] int* ints(std::size_t block) const { return reinterpret_cast<int*>(at(block)); }
+  CUmemGenericAllocationHandle make(CUmemLocation where = on_gpu, std::size_t blocks = 1) {
+    CUmemGenericAllocationHandle handle = 0;
+    CHECK(create(&handle, blocks * block_bytes, properties(where)) == CUDA_SUCCESS);
+    handles.push_back(handle);
+    return handle;
+  }
+  /// Maps one block, with all the device's access.
+  void place(std::size_t block, CUmemGenericAllocationHandle handle) const {
+    CHECK(map(at(block), block_bytes, handle) == CUDA_SUCCESS);
+    CHECK(set_access(at(block), block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
+  }
+  void sync() const { ok(cudaStreamSynchronize(stream)); }
+  /// Waits until `linger` has begun.
+  void await_kernel() const {
+    while (!began) {
+      std::this_thread::yield();
+    }
+  }
+
+  std::byte* base = nullptr;
+  cudaStream_t stream = nullptr;
+  std::vector<CUmemGenericAllocationHandle> handles{};
+};
+
+TEST_CASE("a mapping shows the bytes of its handle, wherever that is mapped and whatever was mapped there before") {
+  address_bench b;
+  const auto first = b.make();
+  const auto second = b.make(on_host);
+  b.place(0, first);
+  CHECK(b.at(0)[0] == std::byte{fake_cuda::poison});
+  CHECK(b.at(0)[block_bytes - 1] == std::byte{fake_cuda::poison});
+  ok(launch(b.stream, fill, b.ints(0), 10, 1));
+  b.sync();
+
+  b.place(5, first);
+  CHECK(b.ints(5)[9] == 1);
+  ok(launch(b.stream, add, b.ints(5), 10, 1));
+  b.sync();
+  CHECK(b.ints(0)[9] == 2);
+
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+  b.place(0, second);
+  CHECK(b.at(0)[0] == std::byte{fake_cuda::poison});
+  ok(launch(b.stream, fill, b.ints(0), 10, 3));
+  b.sync();
+  CHECK(b.ints(5)[9] == 2);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+  b.place(0, first);
+  CHECK(b.ints(0)[9] == 2);
+  b.place(1, second);
+  CHECK(b.ints(1)[9] == 3);
+
+  // A handle of two blocks, of which the first may be mapped alone.
+  const auto both = b.make(on_gpu, 2);
+  CHECK(map(b.at(6), 2 * block_bytes, both) == CUDA_SUCCESS);
+  CHECK(set_access(b.at(6), 2 * block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
+  ok(cudaMemsetAsync(b.at(6), 4, block_bytes, b.stream));
+  ok(cudaMemsetAsync(b.at(7), 5, block_bytes, b.stream));
+  b.place(2, both);
+  b.sync();
+  CHECK(b.at(2)[block_bytes - 1] == std::byte{4});
+  CHECK(b.at(7)[0] == std::byte{5});
+  CHECK(fake_cuda::stats().maps == 7);
+  CHECK(fake_cuda::stats().unmaps == 2);
+  CHECK(fake_cuda::stats().access_changes == 7);
+  CHECK(fake_cuda::stats().taken_in_use == 0);
+  CHECK(fake_cuda::calls("cuMemMap") == 7);
+}
+
+TEST_CASE("memory is mapped into reserved space alone, once, from the handle's beginning, and in whole multiples") {
+  address_bench b;
+  const auto handle = b.make();
+  const auto large = b.make(on_gpu, 2);
+  constexpr std::size_t page = 4096;
+  CHECK(map(b.at(0), page, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(0), 0, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(0) + page, block_bytes, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(0), block_bytes, large, block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(0), 2 * block_bytes, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(0), block_bytes, handle, 0, 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(0), block_bytes, handle + 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(8), block_bytes, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(7), 2 * block_bytes, large) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.base - block_bytes, block_bytes, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(fake_cuda::stats().maps == 0);
+
+  CHECK(map(b.at(2), 2 * block_bytes, large) == CUDA_SUCCESS);
+  CHECK(map(b.at(1), 2 * block_bytes, large) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(2), block_bytes, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(3), block_bytes, handle) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(4), block_bytes, handle) == CUDA_SUCCESS);
+  CHECK(map(b.at(1), block_bytes, handle) == CUDA_SUCCESS);
+}
+
+TEST_CASE("whole mappings are unmapped, one or several, and nothing else") {
+  address_bench b;
+  const auto handle = b.make();
+  const auto large = b.make(on_gpu, 2);
+  CHECK(map(b.at(0), block_bytes, handle) == CUDA_SUCCESS);
+  CHECK(map(b.at(1), 2 * block_bytes, large) == CUDA_SUCCESS);
+  CHECK(map(b.at(4), block_bytes, handle) == CUDA_SUCCESS);
+  for (const auto& [first, blocks] : {std::pair<std::size_t, std::size_t>{1, 1},
+                                      {2, 1},
+                                      {0, 2},
+                                      {2, 2},
+                                      {3, 1},
+                                      {0, 5},
+                                      {3, 2},
+                                      {4, 2},
+                                      {7, 2},
+                                      {0, 0}}) {
+    CAPTURE(first);
+    CAPTURE(blocks);
+    CHECK(unmap(b.at(first), blocks * block_bytes) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(set_access(b.at(first), blocks * block_bytes, on_gpu, to_write) == CUDA_ERROR_INVALID_VALUE);
+  }
+  CHECK(unmap(b.at(0) + 1, block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(b.at(0), block_bytes - 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(nullptr, block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(fake_cuda::stats().unmaps == 0);
+  CHECK(fake_cuda::stats().access_changes == 0);
+
+  CHECK(set_access(b.at(0), 3 * block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
+  CHECK(unmap(b.at(0), 3 * block_bytes) == CUDA_SUCCESS);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(b.at(4), block_bytes) == CUDA_SUCCESS);
+  CHECK(map(b.at(2), block_bytes, handle) == CUDA_SUCCESS);  // where the rest of a mapping was
+  CHECK(fake_cuda::stats().unmaps == 2);
+}
+
+TEST_CASE("addresses are reserved in whole multiples, aligned as asked, up to the limit, and freed as a whole") {
+  address_bench b;
+  CUdeviceptr p = 0;
+  CHECK(reserve(&p, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(reserve(&p, block_bytes + 4096) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(reserve(&p, block_bytes, 3 * block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(reserve(&p, block_bytes, 0, 4096) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(reserve(&p, block_bytes, 0, 0, 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(reserve(nullptr, block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(reserve(&p, std::size_t{1} << 60) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(reserve(&p, ~std::size_t{0} / block_bytes * block_bytes) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(number(b.base) % block_bytes == 0);
+
+  CHECK(reserve(&p, 3 * block_bytes, 16 * block_bytes) == CUDA_SUCCESS);
+  CHECK(p % (16 * block_bytes) == 0);
+  CHECK(free_addresses(p, 2 * block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(free_addresses(p + block_bytes, 2 * block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(free_addresses(p, 3 * block_bytes) == CUDA_SUCCESS);
+  CHECK(free_addresses(p, 3 * block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  const CUdeviceptr before = p;
+  CHECK(reserve(&p, 3 * block_bytes, 0, before) == CUDA_SUCCESS);
+  CHECK(p == before);  // nothing is there, so the hint is followed
+  CHECK(free_addresses(p, 3 * block_bytes) == CUDA_SUCCESS);
+
+  const auto handle = b.make();
+  CHECK(map(b.at(7), block_bytes, handle) == CUDA_SUCCESS);
+  CHECK(free_addresses(number(b.base), 8 * block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(b.at(7), block_bytes) == CUDA_SUCCESS);
+
+  fake_cuda::set_address_space(deepum::bytes{10 * block_bytes});  // of which eight are taken
+  CHECK(reserve(&p, 3 * block_bytes) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(reserve(&p, 2 * block_bytes) == CUDA_SUCCESS);
+  fake_cuda::set_address_space(1_MiB);
+  CUdeviceptr q = 0;
+  CHECK(reserve(&q, block_bytes) == CUDA_ERROR_OUT_OF_MEMORY);
+  fake_cuda::set_address_space(deepum::bytes{10 * block_bytes});
+  CHECK(free_addresses(p, 2 * block_bytes) == CUDA_SUCCESS);
+  CHECK(reserve(&p, 2 * block_bytes) == CUDA_SUCCESS);
+  CHECK(free_addresses(p, 2 * block_bytes) == CUDA_SUCCESS);
+}
+
+TEST_CASE("handles are of the device's or the host's memory, in whole multiples") {
+  address_bench b;
+  std::size_t answer = 0;
+  for (const auto where : {on_gpu, on_host, CUmemLocation{CU_MEM_LOCATION_TYPE_HOST, 5}}) {
+    answer = 0;
+    CHECK(granularity_of(properties(where), &answer) == CUDA_SUCCESS);
+    CHECK(answer == block_bytes);
+    answer = 0;
+    CHECK(granularity_of(properties(where), &answer, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS);
+    CHECK(answer == block_bytes);
+    CUmemGenericAllocationHandle handle = 0;
+    CHECK(create(&handle, block_bytes, properties(where)) == CUDA_SUCCESS);
+    CHECK(release(handle) == CUDA_SUCCESS);
+    CHECK(release(handle) == CUDA_ERROR_INVALID_VALUE);
+  }
+  const auto refused = [&](CUmemAllocationProp prop, CUresult why) {
+    CUmemGenericAllocationHandle handle = 0;
+    CHECK(granularity_of(prop, &answer) == why);
+    CHECK(create(&handle, block_bytes, prop) == why);
+  };
+  refused(properties({CU_MEM_LOCATION_TYPE_DEVICE, 1}), CUDA_ERROR_INVALID_DEVICE);
+  refused(properties({CU_MEM_LOCATION_TYPE_HOST_NUMA, 1}), CUDA_ERROR_INVALID_DEVICE);
+  refused(properties({CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0}), CUDA_ERROR_INVALID_VALUE);
+  refused(properties({}), CUDA_ERROR_INVALID_VALUE);
+  CUmemAllocationProp prop = properties(on_gpu);
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  refused(prop, CUDA_ERROR_NOT_SUPPORTED);
+  prop = properties(on_gpu);
+  prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+  refused(prop, CUDA_ERROR_INVALID_VALUE);
+  CUmemGenericAllocationHandle handle = 0;
+  CHECK(create(&handle, block_bytes + 4096, properties(on_gpu)) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(create(&handle, 0, properties(on_gpu)) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(create(&handle, block_bytes, properties(on_gpu), 1) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("handles count against the memory they are of until they are released and no longer mapped") {
+  const auto free_blocks = [] {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    ok(cudaMemGetInfo(&free, &total));
+    return free / block_bytes;
+  };
+  address_bench b;
+  const auto first = b.make();
+  b.place(0, first);
+  b.place(1, first);
+  ok(cudaMemsetAsync(b.at(0), 9, block_bytes, b.stream));
+  b.sync();
+  CHECK(free_blocks() == 3);
+  CHECK(release(first) == CUDA_SUCCESS);
+  CHECK(release(first) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(map(b.at(2), block_bytes, first) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+  CHECK(free_blocks() == 3);
+  CHECK(b.at(1)[block_bytes - 1] == std::byte{9});
+  CHECK(fake_cuda::stats().device_handles == 2_MiB);
+  CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);
+  CHECK(free_blocks() == 4);
+  CHECK(fake_cuda::stats().device_handles == 0_B);
+
+  // Managed blocks make room, and are evicted no further than needed.
+  void* managed = nullptr;
+  ok(cudaMallocManaged(&managed, 4 * block_bytes, cudaMemAttachGlobal));
+  ok(cudaMemPrefetchAsync(managed, 4 * block_bytes, gpu, 0, b.stream));
+  b.sync();
+  CHECK(free_blocks() == 0);
+  (void)b.make(on_gpu, 3);
+  CHECK(fake_cuda::stats().driver_evictions == 3);
+  CHECK(fake_cuda::stats().device_blocks == 1);
+  CUmemGenericAllocationHandle handle = 0;
+  CHECK(create(&handle, 2 * block_bytes, properties(on_gpu)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(create(&handle, ~std::size_t{0} / block_bytes * block_bytes, properties(on_gpu)) == CUDA_ERROR_OUT_OF_MEMORY);
+  (void)b.make();
+  CHECK(fake_cuda::stats().device_blocks == 0);
+  void* plain = nullptr;
+  CHECK(cudaMalloc(&plain, 1) == cudaErrorMemoryAllocation);
+  ok(cudaFree(managed));
+
+  (void)b.make(on_host, 2);
+  fake_cuda::set_host_memory(deepum::bytes{3 * block_bytes});
+  CHECK(create(&handle, 2 * block_bytes, properties(on_host)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(create(&handle, ~std::size_t{0} / block_bytes * block_bytes, properties(on_host)) == CUDA_ERROR_OUT_OF_MEMORY);
+  (void)b.make(on_host);
+  CHECK(create(&handle, block_bytes, properties(on_host)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(release(b.handles[3]) == CUDA_SUCCESS);
+  (void)b.make(on_host, 2);
+  fake_cuda::set_host_memory(1_MiB);
+  CHECK(create(&handle, block_bytes, properties(on_host)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(fake_cuda::stats().device_handles == 8_MiB);
+  CHECK(fake_cuda::stats().device_handles_peak == 8_MiB);
+  CHECK(fake_cuda::stats().host_handles == 6_MiB);
+  CHECK(fake_cuda::stats().host_handles_peak == 6_MiB);
+}
+
+TEST_CASE("the device and the host may access what was granted to each, until it is unmapped") {
+  address_bench b;
+  const auto device = b.make();
+  const auto ram = b.make(on_host);
+  CHECK(map(b.at(0), block_bytes, device) == CUDA_SUCCESS);
+  CHECK(map(b.at(1), block_bytes, ram) == CUDA_SUCCESS);
+  const auto host_may = [&](std::size_t block) {
+    const bool reads = fake_cuda::host_may_access(b.at(block), block_bytes, access::read);
+    const bool writes = fake_cuda::host_may_access(b.at(block), block_bytes, access::update);
+    return std::string(reads ? "r" : "") + (writes ? "w" : "");
+  };
+  CHECK(host_may(0) + host_may(1) == "");
+  CHECK(set_access(b.at(0), 2 * block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
+  CHECK(host_may(0) + host_may(1) == "");
+  CHECK(set_access(b.at(1), block_bytes, on_host, to_read) == CUDA_SUCCESS);
+  CHECK(host_may(1) == "r");
+  CHECK(set_access(b.at(1), block_bytes, {CU_MEM_LOCATION_TYPE_HOST, 0}, to_write) == CUDA_SUCCESS);
+  CHECK(host_may(1) == "rw");
+  CHECK(!fake_cuda::host_may_access(b.at(1), block_bytes + 1, access::read));
+  CHECK(!fake_cuda::host_may_access(b.at(0), 2 * block_bytes, access::read));
+
+  // Over PCIe, memory of the device is never the host's. Nothing is done where a part is refused.
+  CHECK(set_access(b.at(0), block_bytes, on_host, to_write) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(set_access(b.at(0), 2 * block_bytes, {CU_MEM_LOCATION_TYPE_HOST, 0}, no_access) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(host_may(1) == "rw");
+  CHECK(set_access(b.at(0), block_bytes, {CU_MEM_LOCATION_TYPE_DEVICE, 1}, to_write) == CUDA_ERROR_INVALID_DEVICE);
+  CHECK(set_access(b.at(0), block_bytes, {CU_MEM_LOCATION_TYPE_INVALID, 0}, to_write) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(set_access(b.at(0), block_bytes, on_gpu, static_cast<CUmemAccess_flags>(2)) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(driver("cuMemSetAccess", number(b.at(0)), block_bytes, static_cast<const CUmemAccessDesc*>(nullptr),
+               std::size_t{1}) == CUDA_ERROR_INVALID_VALUE);
+
+  // Both at once; the device loses its own, the host's stays.
+  b.ints(1)[0] = 5;
+  ok(launch(b.stream, add, b.ints(1), 1, 1));
+  b.sync();
+  const std::array<CUmemAccessDesc, 2> both{CUmemAccessDesc{on_gpu, no_access}, CUmemAccessDesc{on_host, to_read}};
+  CHECK(driver("cuMemSetAccess", number(b.at(1)), block_bytes, both.data(), both.size()) == CUDA_SUCCESS);
+  CHECK(host_may(1) == "r");
+  CHECK(b.ints(1)[0] == 6);
+  CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);
+  CHECK(map(b.at(1), block_bytes, ram) == CUDA_SUCCESS);
+  CHECK(host_may(1) == "");
+
+  // What is in no reserved range.
+  int n = 0;
+  void* plain = nullptr;
+  ok(cudaMalloc(&plain, 4));
+  CHECK(fake_cuda::host_may_access(&n, 4, access::update));
+  CHECK(!fake_cuda::host_may_access(plain, 4, access::read));
+  ok(cudaFree(plain));
+}
+
+TEST_CASE("a kernel that touches what the device may not access breaks it, and its body ends there") {
+  struct wrong {
+    std::string what;
+    CUmemAccess_flags flags;
+    std::size_t offset;
+    std::size_t size;
+    access mode;
+  };
+  for (const wrong& w : {wrong{"without access", no_access, 0, 4, access::read},
+                         wrong{"written, but to be read", to_read, 0, 4, access::update},
+                         wrong{"over the end", to_write, block_bytes - 4, 8, access::read},
+                         wrong{"not mapped", to_write, 3 * block_bytes, 4, access::read}}) {
+    CAPTURE(w.what);
+    address_bench b;
+    const auto handle = b.make();
+    CHECK(map(b.at(0), block_bytes, handle) == CUDA_SUCCESS);
+    CHECK(set_access(b.at(0), block_bytes, on_gpu, w.flags) == CUDA_SUCCESS);
+    bool reached = false;
+    if (w.flags != no_access) {
+      ok(launch(b.stream, reach, b.at(0), block_bytes, w.flags == to_read ? access::read : access::update, &reached));
+      b.sync();
+      CHECK(reached);
+      reached = false;
+    }
+    ok(launch(b.stream, reach, b.at(0) + w.offset, w.size, w.mode, &reached));
+    CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);
+    CHECK(!reached);
+    CHECK(fake_cuda::stats().taken_in_use == 0);
+  }
+  // Access that was taken, or unmapped, before the kernel got there is missed as well: a launch alone uses nothing.
+  for (const bool unmapped : {true, false}) {
+    address_bench b;
+    b.place(0, b.make());
+    fake_cuda::hold(b.stream);
+    ok(launch(b.stream, fill, b.ints(0), 10, 1));
+    if (unmapped) {
+      CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+    } else {
+      CHECK(set_access(b.at(0), block_bytes, on_gpu, no_access) == CUDA_SUCCESS);
+    }
+    fake_cuda::resume(b.stream);
+    CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);
+  }
+}
+
+TEST_CASE("copies and memsets take mapped addresses, over several mappings, if the device may access them") {
+  address_bench b;
+  const auto first = b.make();
+  b.place(0, first);
+  b.place(1, b.make());
+  b.place(2, b.make(on_host, 2));
+  b.place(4, b.handles[2]);
+  fake_cuda::hold(b.stream);
+  ok(cudaMemsetAsync(b.at(0), 1, 2 * block_bytes, b.stream));
+  ok(cudaMemcpyAsync(b.at(2), b.at(1), block_bytes, cudaMemcpyDefault, b.stream));  // not pageable: it does not wait
+  CHECK(b.at(2)[0] == std::byte{fake_cuda::poison});
+  fake_cuda::resume(b.stream);
+  b.sync();
+  CHECK(b.at(2)[0] == std::byte{1});
+  CHECK(b.at(4)[block_bytes - 1] == std::byte{1});
+  std::vector<int> values(1000, 3);
+  ok(cudaMemcpyAsync(b.at(1) - 2000, values.data(), 4000, cudaMemcpyDefault, b.stream));
+  values.assign(1000, 0);
+  ok(cudaMemcpyAsync(values.data(), b.at(1) - 2000, 4000, cudaMemcpyDefault, b.stream));
+  CHECK(values == std::vector<int>(1000, 3));
+
+  CHECK(cudaMemsetAsync(b.at(2), 0, block_bytes + 1, b.stream) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpyAsync(values.data(), b.at(3) - 1, 2, cudaMemcpyDefault, b.stream) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpyAsync(b.at(3), values.data(), 2, cudaMemcpyDefault, b.stream) == cudaErrorInvalidValue);
+  CHECK(set_access(b.at(1), block_bytes, on_gpu, to_read) == CUDA_SUCCESS);
+  CHECK(cudaMemcpyAsync(b.at(0), b.at(1), 2, cudaMemcpyDefault, b.stream) == cudaSuccess);
+  CHECK(cudaMemcpyAsync(b.at(1), b.at(0), 2, cudaMemcpyDefault, b.stream) == cudaErrorInvalidValue);
+  CHECK(cudaMemsetAsync(b.at(1), 0, 1, b.stream) == cudaErrorInvalidValue);
+  b.sync();
+
+  cudaPointerAttributes a{};
+  ok(cudaPointerGetAttributes(&a, b.at(1) - 1));
+  CHECK(a.type == cudaMemoryTypeDevice);
+  CHECK(a.hostPointer == nullptr);
+  ok(cudaPointerGetAttributes(&a, b.at(2)));
+  CHECK(a.type == cudaMemoryTypeHost);
+  CHECK(a.devicePointer == b.at(2));
+  ok(cudaPointerGetAttributes(&a, b.at(3)));
+  CHECK(a.type == cudaMemoryTypeUnregistered);
+  CHECK(a.devicePointer == nullptr);
+}
+
+TEST_CASE("what a kernel in flight has touched must not be unmapped nor lose its access") {
+  enum class taken { unmapped, closed, read_only };
+  for (const taken how : {taken::unmapped, taken::closed, taken::read_only}) {
+    address_bench b;
+    b.place(0, b.make());
+    b.place(1, b.make());
+    ok(launch(b.stream, linger, b.ints(0), access::update));
+    b.await_kernel();
+    CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);  // which it does not use
+    CHECK(set_access(b.at(0), block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
+    ok(cudaPeekAtLastError());
+    CHECK(fake_cuda::stats().taken_in_use == 0);
+    if (how == taken::unmapped) {
+      CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    } else {
+      CHECK(set_access(b.at(0), block_bytes, on_gpu, how == taken::closed ? no_access : to_read) ==
+            CUDA_ERROR_ILLEGAL_ADDRESS);
+      CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_ILLEGAL_ADDRESS);  // from now on all calls
+    }
+    CHECK(fake_cuda::stats().taken_in_use == 1);
+    // All is given back while the kernel still runs, and its body does not crash.
+    for (const auto handle : b.handles) {
+      CHECK(release(handle) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    CHECK(free_addresses(number(b.base), 8 * block_bytes) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(fake_cuda::stats().device_handles == 0_B);
+    may_end = true;
+    CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);
+  }
+  {  // A reader needs no more than to read; and when its kernel has ended, nothing.
+    address_bench b;
+    b.place(0, b.make());
+    ok(launch(b.stream, linger, b.ints(0), access::read));
+    b.await_kernel();
+    CHECK(set_access(b.at(0), block_bytes, on_gpu, to_read) == CUDA_SUCCESS);
+    may_end = true;
+    b.sync();
+    CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+    CHECK(fake_cuda::stats().taken_in_use == 0);
+  }
+  {  // In a stream that has been destroyed it is in flight still. Other mappings of the handle are not in use.
+    address_bench b;
+    const auto handle = b.make();
+    b.place(0, handle);
+    b.place(1, handle);
+    const cudaStream_t other = new_stream();
+    ok(launch(other, linger, b.ints(0), access::read));
+    b.await_kernel();
+    ok(cudaStreamDestroy(other));
+    CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);
+    CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
+}
+
+TEST_CASE("what a copy or memset in flight uses must not be unmapped nor lose its access") {
+  enum class operation { copy_from, copy_to, set };
+  for (const operation what : {operation::copy_from, operation::copy_to, operation::set}) {
+    for (const bool unmapped : {true, false}) {
+      address_bench b;
+      b.place(0, b.make());
+      b.place(1, b.make());
+      fake_cuda::hold(b.stream);
+      ok(launch(b.stream, add, b.ints(1), 1, 1));  // a launch alone uses nothing
+      if (what == operation::set) {
+        ok(cudaMemsetAsync(b.at(0), 1, 4, b.stream));
+      } else {
+        ok(cudaMemcpyAsync(b.at(what == operation::copy_to ? 0 : 1) + 8, b.at(what == operation::copy_to ? 1 : 0), 8,
+                           cudaMemcpyDefault, b.stream));
+      }
+      if (what == operation::copy_from) CHECK(set_access(b.at(0), block_bytes, on_gpu, to_read) == CUDA_SUCCESS);
+      ok(cudaPeekAtLastError());
+      CHECK((unmapped ? unmap(b.at(0), block_bytes) : set_access(b.at(0), block_bytes, on_gpu, no_access)) ==
+            CUDA_ERROR_ILLEGAL_ADDRESS);
+      CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);
+      CHECK(fake_cuda::stats().taken_in_use == 1);
+    }
+  }
+  {  // One that is executed: it faults on the managed memory that it reads.
+    address_bench b;
+    b.place(0, b.make());
+    void* managed = nullptr;
+    ok(cudaMallocManaged(&managed, block_bytes, cudaMemAttachGlobal));
+    CUresult result = CUDA_SUCCESS;
+    fake_cuda::set_fault_sink([&](const void*, access, deepum::nanoseconds) { result = unmap(b.at(0), block_bytes); });
+    ok(cudaMemcpyAsync(b.at(0), managed, block_bytes, cudaMemcpyDefault, b.stream));
+    CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);
+    CHECK(result == CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(cudaFree(managed) == cudaErrorIllegalAddress);
+  }
+  // One that is done, as an event tells, uses nothing any more.
+  address_bench b;
+  b.place(0, b.make());
+  const cudaEvent_t e = new_event();
+  ok(cudaMemsetAsync(b.at(0), 1, block_bytes, b.stream));
+  ok(cudaEventRecord(e, b.stream));
+  ok(cudaEventSynchronize(e));
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+  ok(cudaEventDestroy(e));
+}
+
+TEST_CASE("calls of the virtual memory management fail when they shall; what gives back does so nevertheless") {
+  address_bench b;
+  const auto handle = b.make();
+  CUdeviceptr p = 0;
+  CUmemGenericAllocationHandle other = 0;
+  std::size_t answer = 0;
+  for (const char* name : {"cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemCreate", "cuMemMap",
+                           "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuMemAddressFree"}) {
+    fake_cuda::fail_call(name, 1, cudaErrorUnknown);
+  }
+  CHECK(granularity_of(properties(on_gpu), &answer) == CUDA_ERROR_UNKNOWN);
+  CHECK(reserve(&p, block_bytes) == CUDA_ERROR_UNKNOWN);
+  CHECK(p == 0);
+  CHECK(create(&other, block_bytes, properties(on_gpu)) == CUDA_ERROR_UNKNOWN);
+  CHECK(fake_cuda::stats().device_handles == 2_MiB);
+  CHECK(map(b.at(0), block_bytes, handle) == CUDA_ERROR_UNKNOWN);
+  CHECK(fake_cuda::stats().maps == 0);
+  CHECK(map(b.at(0), block_bytes, handle) == CUDA_SUCCESS);
+  CHECK(set_access(b.at(0), block_bytes, on_gpu, to_write) == CUDA_ERROR_UNKNOWN);
+  CHECK(cudaMemsetAsync(b.at(0), 0, 1, b.stream) == cudaErrorInvalidValue);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_UNKNOWN);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(release(handle) == CUDA_ERROR_UNKNOWN);
+  CHECK(fake_cuda::stats().device_handles == 0_B);
+  CHECK(reserve(&p, block_bytes) == CUDA_SUCCESS);
+  CHECK(free_addresses(p, block_bytes) == CUDA_ERROR_UNKNOWN);
+  CHECK(free_addresses(p, block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(fake_cuda::failed_calls().size() == 8);
+
+  // They count with all the others.
+  fake_cuda::fail_nth_call_of_any(1, cudaErrorMemoryAllocation);
+  CHECK(create(&other, block_bytes, properties(on_gpu)) == CUDA_ERROR_OUT_OF_MEMORY);
+  (void)cudaGetLastError();
+  fake_cuda::fail_all_calls("cuMemCreate", cudaErrorNotSupported);
+  CHECK(create(&other, block_bytes, properties(on_gpu)) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(create(&other, block_bytes, properties(on_gpu)) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cudaGetLastError() == cudaSuccess);  // these calls leave no last error
+
+  fake_cuda::set_capturing(b.stream, true);
+  CHECK(reserve(&p, block_bytes) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  fake_cuda::set_capturing(b.stream, false);
+  CHECK(fake_cuda::stats().capture_violations == 1);
+}
+
+TEST_CASE("reset tells what is left of the virtual memory management, and gives it back") {
+  for (int round = 0; round < 2; ++round) {
+    CHECK(fake_cuda::reset().empty());
+    CUdeviceptr p = 0;
+    CUmemGenericAllocationHandle kept = 0;
+    CUmemGenericAllocationHandle released = 0;
+    CHECK(reserve(&p, 4 * block_bytes) == CUDA_SUCCESS);
+    CHECK(create(&kept, 2 * block_bytes, properties(on_gpu)) == CUDA_SUCCESS);
+    CHECK(create(&released, block_bytes, properties(on_host)) == CUDA_SUCCESS);
+    CHECK(map(reinterpret_cast<void*>(p), block_bytes, released) == CUDA_SUCCESS);
+    CHECK(release(released) == CUDA_SUCCESS);
+    fake_cuda::set_host_memory(1_MiB);
+    fake_cuda::set_address_space(1_MiB);
+    CHECK(fake_cuda::reset() ==
+          "a reserved range of 8388608 bytes\na memory handle of 4194304 bytes\na mapping of 2097152 bytes\n");
+    CHECK(fake_cuda::stats().device_handles == 0_B);
+    CHECK(fake_cuda::reset().empty());
+    std::array<unsigned char, 1> there{};
+    CHECK(::mincore(reinterpret_cast<void*>(p), 4096, there.data()) == -1);  // no page is mapped there any more
+    // Its handles are unknown, and new ones do not show what was in them.
+    CHECK(release(kept) == CUDA_ERROR_INVALID_VALUE);
+  }
+  CHECK(fake_cuda::reset().empty());
+}
+
+TEST_CASE("many threads may page at once, each between its own handles") {
+  address_bench b(8);
+  fake_cuda::set_delays(5, std::chrono::microseconds(20));
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&b, t] {
+      const cudaStream_t s = new_stream();
+      const auto page_in = [&](CUmemGenericAllocationHandle handle) { b.place(t, handle); };
+      std::array<CUmemGenericAllocationHandle, 2> handles{};
+      for (auto& handle : handles) {
+        CHECK(create(&handle, block_bytes, properties(&handle == handles.data() ? on_gpu : on_host)) == CUDA_SUCCESS);
+        page_in(handle);
+        ok(launch(s, fill, b.ints(t), 1000, 0));
+        ok(cudaStreamSynchronize(s));
+        CHECK(unmap(b.at(t), block_bytes) == CUDA_SUCCESS);
+      }
+      for (std::size_t i = 0; i < 20; ++i) {
+        page_in(handles[i % 2]);
+        ok(launch(s, add, b.ints(t), 1000, i % 2 == 0 ? 1 : 100));
+        ok(cudaStreamSynchronize(s));
+        CHECK(b.ints(t)[999] == static_cast<int>(i / 2 + 1) * (i % 2 == 0 ? 1 : 100));
+        CHECK(unmap(b.at(t), block_bytes) == CUDA_SUCCESS);
+      }
+      for (const auto handle : handles) {
+        CHECK(release(handle) == CUDA_SUCCESS);
+      }
+      ok(cudaStreamDestroy(s));
+    });
+  }
+  for (auto& t : threads) {
+    t.join();
+  }
+  CHECK(fake_cuda::stats().maps == 4 * 22);
+  CHECK(fake_cuda::stats().taken_in_use == 0);
 }
 
 TEST_CASE("reset tells what was left behind, and starts anew") {
