@@ -1,6 +1,7 @@
 // The whole of the library on the CUDA device, by the C++ compiler alone.
+#include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
-#include <deepum/deepum.hpp>
+#include <deepum/stream.hpp>
 
 int main() {
   deepum::cuda::device gpu{0};
