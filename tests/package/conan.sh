@@ -3,7 +3,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 python3 -m venv "$WORK/venv" || skip "no venv module for this python3 (package python3-venv)"
-"$WORK/venv/bin/pip" install -q 'conan>=2.0,<3' || skip "no package index of Python to install Conan from"
+"$WORK/venv/bin/pip" install -q --retries 2 'conan>=2.0,<3' || skip "no package index of Python to install Conan from"
 conan=$WORK/venv/bin/conan
 export CONAN_HOME=$WORK/conan CUDA CXX=$COMPILER
 

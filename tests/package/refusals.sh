@@ -6,7 +6,12 @@ install_to "$WORK/prefix"
 find=(-Droute=find "-DCMAKE_PREFIX_PATH=$WORK/prefix" -Dexpect_cuda=OFF)
 IFS=. read -r major minor patch <<<"$VERSION"
 
-for request in "$((major + 1))" "$major.$((minor + 1))" "$major.$minor.$((patch + 1))"; do
+# Too new; and, before 1.0, of another minor version.
+requests=("$((major + 1))" "$major.$((minor + 1))" "$major.$minor.$((patch + 1))")
+if ((major == 0 && minor > 0)); then
+  requests+=("0.$((minor - 1))")
+fi
+for request in "${requests[@]}"; do
   refused "compatible with requested version \"$request\"" version "${find[@]}" "-Drequest=$request"
 done
 
