@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cuda.h>
 
@@ -636,6 +637,16 @@ CUresult set_access(const void* p, std::size_t size, CUmemLocation where, CUmemA
   return driver("cuMemSetAccess", number(p), size, &desc, std::size_t{1});
 }
 
+/// Whether the page that `p` lies in lets anybody read it. The kernel answers, so that nothing crashes.
+bool page_open(const void* p) {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  const bool open = ::write(ends[1], p, 1) == 1;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return open;
+}
+
 std::atomic<bool> began{false};
 std::atomic<bool> may_end{false};
 /// Touches *p, and uses it again after `may_end`.
@@ -974,8 +985,10 @@ TEST_CASE("the device and the host may access what was granted to each, until it
     return std::string(reads ? "r" : "") + (writes ? "w" : "");
   };
   CHECK(host_may(0) + host_may(1) == "");
+  CHECK(!page_open(b.at(0)));
   CHECK(set_access(b.at(0), 2 * block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
   CHECK(host_may(0) + host_may(1) == "");
+  CHECK(page_open(b.at(0)));
   CHECK(set_access(b.at(1), block_bytes, on_host, to_read) == CUDA_SUCCESS);
   CHECK(host_may(1) == "r");
   CHECK(set_access(b.at(1), block_bytes, {CU_MEM_LOCATION_TYPE_HOST, 0}, to_write) == CUDA_SUCCESS);
@@ -1002,8 +1015,12 @@ TEST_CASE("the device and the host may access what was granted to each, until it
   CHECK(host_may(1) == "r");
   CHECK(b.ints(1)[0] == 6);
   CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);
+  CHECK(!page_open(b.at(1)));
   CHECK(map(b.at(1), block_bytes, ram) == CUDA_SUCCESS);
   CHECK(host_may(1) == "");
+  CHECK(set_access(b.at(1), block_bytes, on_gpu, to_write) == CUDA_SUCCESS);
+  CHECK(set_access(b.at(1), block_bytes, on_gpu, no_access) == CUDA_SUCCESS);
+  CHECK(!page_open(b.at(1)));
 
   // What is in no reserved range.
   int n = 0;
