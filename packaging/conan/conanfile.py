@@ -11,7 +11,7 @@ required_conan_version = ">=2.0"
 
 
 class Deepum(ConanFile):
-    """The headers, the source of the kernel helper, and the CMake and pkg-config files that every other route has too."""
+    """The headers, the source of the kernel helper, and the CMake and pkg-config files of every other route."""
 
     name = "deepum"
     description = "Use more memory than the GPU has, at close to the speed of the link"

@@ -34,8 +34,8 @@ configure() {
   shift
   ((!CUDA)) || cuda=(-Dexpect_cuda=ON)
   "$CMAKE" -S "$consumer" -B "$WORK/$name" -G "$GENERATOR" "-DCMAKE_CXX_COMPILER=$COMPILER" -DCMAKE_BUILD_TYPE= \
-    "-Dexpected_version=$VERSION" "-Drequest=${VERSION%.*}" "-Dcomponents=core;kernel_helper" -Doptional_components=cuda \
-    "${cuda[@]}" "$@"
+    "-Dexpected_version=$VERSION" "-Drequest=${VERSION%.*}" "-Dcomponents=core;kernel_helper" \
+    -Doptional_components=cuda "${cuda[@]}" "$@"
 }
 
 # Builds what `configure NAME` configured, and runs its programs.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# find_package(deepum) from an install tree, with the programs that use the whole of the library.
+# find_package(deepum) from an install tree, with the program that uses the whole of the library.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 install_to "$WORK/prefix"

@@ -19,7 +19,8 @@ function(vcpkg_cmake_configure)
   complete(arg)
   execute_process(
     COMMAND "${CMAKE_COMMAND}" -S "${arg_SOURCE_PATH}" -B "${CURRENT_BUILDTREES_DIR}" -G "${generator}"
-            "-DCMAKE_CXX_COMPILER=${compiler}" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=${CURRENT_PACKAGES_DIR}"
+            "-DCMAKE_CXX_COMPILER=${compiler}" -DCMAKE_BUILD_TYPE=Release
+            "-DCMAKE_INSTALL_PREFIX=${CURRENT_PACKAGES_DIR}"
             -DCMAKE_INSTALL_LIBDIR:STRING=lib -DCMAKE_INSTALL_BINDIR:STRING=bin
             -DCMAKE_ERROR_ON_ABSOLUTE_INSTALL_DESTINATION=ON -DBUILD_SHARED_LIBS=OFF ${arg_OPTIONS}
     OUTPUT_VARIABLE said ERROR_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
@@ -60,7 +61,8 @@ function(vcpkg_cmake_config_fixup)
   foreach(file IN LISTS files)
     file(READ "${file}" text)
     string(REGEX REPLACE "${from_file}(\n${up})*"
-                         "get_filename_component(_IMPORT_PREFIX \"\${CMAKE_CURRENT_LIST_DIR}/../..\" ABSOLUTE)" text "${text}")
+                         "get_filename_component(_IMPORT_PREFIX \"\${CMAKE_CURRENT_LIST_DIR}/../..\" ABSOLUTE)" text
+                         "${text}")
     string(REGEX REPLACE "PACKAGE_PREFIX_DIR \"\\\${CMAKE_CURRENT_LIST_DIR}/[./]+\" ABSOLUTE"
                          "PACKAGE_PREFIX_DIR \"\${CMAKE_CURRENT_LIST_DIR}/../../\" ABSOLUTE" text "${text}")
     string(REPLACE "${CURRENT_PACKAGES_DIR}" "\${_IMPORT_PREFIX}" text "${text}")
