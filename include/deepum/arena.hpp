@@ -5,6 +5,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/signature.hpp>
 #include <deepum/engine/engine.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/engine/statistics.hpp>
@@ -23,6 +24,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -62,6 +64,8 @@ template <class T, memory_kind Memory>
 class array;
 template <class T, memory_kind Memory>
 class allocator;
+template <memory_kind Memory>
+class residency;
 
 /// Memory that may be larger than the device: raw pointers, valid on host and device, whose blocks move before they are
 /// needed.
@@ -77,10 +81,11 @@ class arena {
  public:
   using memory_type = Memory;
   using device_type = typename Memory::device_type;
+  /// Whether the host finds contents elsewhere than the device does, in views only.
+  static constexpr bool host_uses_other_addresses = faultless_memory_kind<Memory>;
 
   /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of
-  /// the
-  ///          memory kind.
+  ///          the memory kind.
   explicit arena(device_type& gpu, arena_options options = {})
       : policy_name_(chosen_policy(options)),
         memory_(gpu, checked_capacity(gpu, options)),
@@ -89,8 +94,9 @@ class arena {
                                .headroom = options.headroom,
                                .log = options.log,
                                .observer = std::move(options.observer)}),
-        table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity()),
-        probe_(memory_) {
+        table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), detail::block_of(memory_)),
+        probe_(memory_),
+        log_(options.log) {
     if constexpr (requires { memory_.description(); }) {
       if (options.log) {
         options.log(memory_.description());
@@ -209,8 +215,8 @@ class arena {
     block_range range{};
     {
       const std::lock_guard lock(mutex_);
-      range =
-          size.count == 0 ? block_range{} : whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size);
+      range = size.count == 0 ? block_range{}
+                              : whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size, block());
     }
     if (!range.empty()) {
       engine_.discard(range);
@@ -242,6 +248,7 @@ class arena {
 
   /// @name Host access
   /// See `host_view`.
+  /// @errors  `status::foreign_pointer`; on memory that never faults `status::out_of_host_memory`.
   /// @{
   template <class T>
   [[nodiscard]] host_view<const T> host_read(const T* p, std::size_t n) {
@@ -256,15 +263,46 @@ class arena {
   [[nodiscard]] host_view<T> host_overwrite(T* p, std::size_t n) {
     return host_view<T>(*this, p, n, access::overwrite);
   }
-  /// The host touches the bytes now. Blocks until they are where it can.
-  /// @errors  `status::foreign_pointer`.
-  void host_access(const void* p, bytes size, access mode) {
+  /// The host touches the bytes now, at their own addresses. Blocks until they are where it can.
+  void host_access(const void* p, bytes size, access mode)
+    requires(!faultless_memory_kind<Memory>)
+  {
     if (size.count == 0) {
       return;
     }
     const bytes offset = table_.checked(address_of(p), size);
     engine_.host_access(blocks_of(offset, size), mode);
     memory_.host_access(offset, size, mode);
+  }
+  /// The host uses the bytes from now on, until `end_host_access`. Blocks until it may. For `host_view`.
+  /// @returns  Where it finds them.
+  [[nodiscard]] std::byte* begin_host_access(const void* p, bytes size, access mode) {
+    if constexpr (!faultless_memory_kind<Memory>) {
+      host_access(p, size, mode);
+      return static_cast<std::byte*>(const_cast<void*>(p));
+    } else {
+      if (size.count == 0) {
+        return nullptr;
+      }
+      const bytes offset = table_.checked(address_of(p), size);
+      const block_range range = blocks_of(offset, size, block());
+      engine_.begin_host_access(range, mode);
+      wait_until([&] { return engine_.host_may_use(range, mode); });
+      std::byte* const found = memory_.host_address(offset, size);
+      if (found == nullptr) {
+        engine_.end_host_access(range, mode);
+        throw error(status::out_of_host_memory, "the host has no memory for a view of " + std::to_string(size.count) +
+                                                    " bytes: " + memory_.last_failure());
+      }
+      return found;
+    }
+  }
+  void end_host_access(const void* p, bytes size, access mode) {
+    if constexpr (faultless_memory_kind<Memory>) {
+      if (size.count != 0) {
+        engine_.end_host_access(blocks_of(table_.checked(address_of(p), size), size, block()), mode);
+      }
+    }
   }
   /// @}
 
@@ -282,6 +320,8 @@ class arena {
   void set_budget(bytes budget) { engine_.set_budget(checked_budget(budget)); }
   /// The policy that decides, after DEEPUM_POLICY.
   [[nodiscard]] const std::string& policy_name() const { return policy_name_; }
+  /// What moves as one: `block_size`, or what the memory kind has chosen.
+  [[nodiscard]] bytes block() const { return detail::block_of(memory_); }
   /// Whether an address lies in the arena. No lock.
   [[nodiscard]] bool contains(const void* p) const { return offset_of(p).has_value(); }
   /// Where in the arena an address lies; nothing where it does not. No lock.
@@ -297,6 +337,18 @@ class arena {
   /// long as the program allocates in the same order. The file is replaced as a whole.
   /// @errors  `status::io_failure`; then the file is as it was.
   void save_tables(const std::string& path) { save_archive(path, engine_.save_tables()); }
+  /// @}
+
+  /// @name Launches that run together
+  /// On memory that never faults a launch waits for room that launches in flight hold. Where those wait for it in turn
+  /// (NCCL, kernels that synchronise with each other), all that they touch together has to be there before the first of
+  /// them: `arena.hold` brings it and keeps it until the `residency` ends.
+  /// @errors  As for a launch with these operands.
+  /// @{
+  [[nodiscard]] residency<Memory> hold(std::initializer_list<operand> operands) {
+    return hold(std::span<const operand>(operands.begin(), operands.size()));
+  }
+  [[nodiscard]] residency<Memory> hold(std::span<const operand> operands) { return residency<Memory>(*this, operands); }
   /// @}
 
   /// @name For streams and tools
@@ -332,16 +384,26 @@ class arena {
     }
   }
   /// Waits until a launch that was submitted may be given to the device. At most `longest_hold`: the device may be
-  /// waiting for something that this very thread will do next.
-  void await_admission(launch_id id, stream_id stream) {
+  /// waiting for something that this very thread will do next. On memory that never faults it waits on, and says so.
+  /// @errors  Those of `engine::admitted`; then the launch was taken back.
+  void await_admission(launch_id id, stream_id stream, std::string_view name) {
     if (engine_.admitted(id, stream)) {
       return;
     }
-    const nanoseconds until = memory_.now() + longest_hold;
+    const nanoseconds begin = memory_.now();
+    nanoseconds until = begin + longest_hold;
     while (!engine_.admitted(id, stream)) {
       if (memory_.now() >= until) {
-        engine_.admit(id);
-        return;
+        if (engine_.admit(id)) {
+          return;
+        }
+        until += longest_hold * 10;
+        if (log_ && memory_.now() >= begin + longest_hold * 10) {
+          log_(
+              "launch '" + std::string(name) +
+              "' waits for memory that launches in flight hold; if those wait for it in turn, launch all of them under "
+              "one arena::hold");
+        }
       }
       (void)probe_.idle();
     }
@@ -383,10 +445,11 @@ class arena {
     }
     return chosen;
   }
-  static bytes checked_budget(bytes budget) {
-    if (budget.count != 0 && budget < block_size) {
+  bytes checked_budget(bytes budget) const {
+    if (budget.count != 0 && budget < block()) {
       throw error(status::invalid_argument, "a device budget of " + std::to_string(budget.count) +
-                                                " bytes is less than a block of 2 MiB; 0 means what is free");
+                                                " bytes is less than a block of " + std::to_string(block().count) +
+                                                " bytes; 0 means what is free");
     }
     return budget;
   }
@@ -417,7 +480,7 @@ class arena {
   }
 
   [[nodiscard]] block_range blocks_at(const void* p, bytes size) const {
-    return size.count == 0 ? block_range{} : blocks_of(table_.checked(address_of(p), size), size);
+    return size.count == 0 ? block_range{} : blocks_of(table_.checked(address_of(p), size), size, block());
   }
   /// Tells the engine what became of blocks, and waits for discards of what is used again.
   void tell(const std::vector<liveness_change>& changes) {
@@ -437,12 +500,12 @@ class arena {
     }
   }
 
-  static void append(std::vector<block_access>& out, byte_span span, access mode) {
-    const block_range touched = blocks_of(span.offset, span.size);
+  void append(std::vector<block_access>& out, byte_span span, access mode) const {
+    const block_range touched = blocks_of(span.offset, span.size, block());
     if (touched.empty()) {
       return;
     }
-    const block_range whole = whole_blocks_of(span.offset, span.size);
+    const block_range whole = whole_blocks_of(span.offset, span.size, block());
     if (mode != access::overwrite || whole.empty()) {
       out.push_back({touched, mode == access::read ? access::read : access::update});
       return;
@@ -471,11 +534,64 @@ class arena {
   mutable std::mutex mutex_;
   allocation_table table_;  // its base and capacity never change and need no lock
   typename Memory::stream_type probe_;
+  std::function<void(std::string_view)> log_;
   std::atomic<int> streams_{0};
 };
 
 template <class Device>
 arena(Device&, arena_options = {}) -> arena<typename Device::default_memory>;
+
+/// Memory that stays on the device for as long as this lives. Made by `arena::hold`.
+///
+/// It is a launch of its own to the policy, one that begins when all of it is there and finishes when this ends. On
+/// memory that faults it is a hint: nothing can be kept from leaving there.
+template <memory_kind Memory>
+class residency {
+ public:
+  residency(arena<Memory>& owner, std::span<const operand> operands) : marker_(owner.memory()), owner_(owner) {
+    stream_ = owner.engine().open_stream({});
+    launch_record record;
+    record.stream = stream_;
+    record.name = "hold";
+    signature_builder signature(record.name);
+    owner.declare(operands, record.accesses);
+    for (block_access& a : record.accesses) {
+      a.mode = a.mode == access::read ? access::read : access::update;  // it writes nothing itself
+      signature.operand(a.range.begin_value(), a.range.count, a.mode);
+    }
+    record.signature = signature.finish();
+    owner.stream_opened();
+    try {
+      id_ = owner.engine().submit(std::move(record));
+      owner.await_admission(id_, stream_, "hold");
+    } catch (...) {
+      close();
+      throw;
+    }
+  }
+  ~residency() {
+    marker_.begin(id_);
+    marker_.end(id_);
+    try {
+      marker_.synchronize();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the streams that failed tell
+    }
+    close();
+  }
+  residency(const residency&) = delete;
+  residency& operator=(const residency&) = delete;
+
+ private:
+  void close() {
+    owner_.engine().close_stream(stream_);
+    owner_.stream_closed();
+  }
+
+  typename Memory::stream_type marker_;  // tells the engine of the end, as launches do
+  arena<Memory>& owner_;
+  stream_id stream_{};
+  launch_id id_{};
+};
 
 /// Memory for elements that is given back when the array ends. Elements are not constructed.
 template <class T, memory_kind Memory>

@@ -4,6 +4,7 @@
 #include <deepum/units.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <type_traits>
 
@@ -15,6 +16,9 @@ inline namespace v0 {
 /// Making one brings the contents to the host, as the first touch would. It does not wait for launches: synchronise
 /// first with those that write what the host reads, or read what it writes. Made by `arena::host_read`, `host_write`
 /// and `host_overwrite`.
+///
+/// Use the elements through the view: on memory that never faults the host finds them at other addresses than the
+/// device does, and for as long as the view lives only. There a launch that touches what a view writes is refused.
 template <class T>
 class host_view {
  public:
@@ -22,8 +26,16 @@ class host_view {
   /// @param p, n   Elements of it; none at all is fine.
   /// @errors       `status::foreign_pointer`. Blocks while blocks move.
   template <class Arena>
-  host_view(Arena& arena, T* p, std::size_t n, access mode) : elements_(p, n) {
-    arena.host_access(p, bytes{n * sizeof(T)}, mode);
+  host_view(Arena& arena, T* p, std::size_t n, access mode)
+      : elements_(reinterpret_cast<T*>(arena.begin_host_access(p, bytes{n * sizeof(T)}, mode)), n) {
+    if constexpr (Arena::host_uses_other_addresses) {
+      end_ = [&arena, p, n, mode] { arena.end_host_access(p, bytes{n * sizeof(T)}, mode); };
+    }
+  }
+  ~host_view() {
+    if (end_) {
+      end_();
+    }
   }
   host_view(const host_view&) = delete;
   host_view& operator=(const host_view&) = delete;
@@ -36,6 +48,7 @@ class host_view {
 
  private:
   std::span<T> elements_;
+  std::function<void()> end_{};
 };
 
 }  // namespace v0

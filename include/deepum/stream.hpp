@@ -7,6 +7,7 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -168,15 +169,23 @@ class stream {
     return opened.id;
   }
 
-  /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own.
+  /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own; several where the memory
+  /// never faults and the budget is small. @returns  The last one.
   launch_id memcpy(void* to, const void* from, bytes n) {
-    const std::array<operand, 2> operands{operand{to, n, access::overwrite}, operand{from, n, access::read}};
-    return transfer("memcpy", operands, n, [&] { native_.copy(to, from, n.count); });
+    return in_pieces(n, [&](bytes begin, bytes size) {
+      std::byte* const t = static_cast<std::byte*>(to) + begin.count;
+      const std::byte* const f = static_cast<const std::byte*>(from) + begin.count;
+      const std::array<operand, 2> operands{operand{t, size, access::overwrite}, operand{f, size, access::read}};
+      return transfer("memcpy", operands, [&] { native_.copy(t, f, size.count); });
+    });
   }
-  /// Sets bytes in stream order. A launch of its own.
+  /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) {
-    const std::array<operand, 1> operands{operand{to, n, access::overwrite}};
-    return transfer("memset", operands, n, [&] { native_.fill(to, value, n.count); });
+    return in_pieces(n, [&](bytes begin, bytes size) {
+      std::byte* const t = static_cast<std::byte*>(to) + begin.count;
+      const std::array<operand, 1> operands{operand{t, size, access::overwrite}};
+      return transfer("memset", operands, [&] { native_.fill(t, value, size.count); });
+    });
   }
 
   void record(event_type& e) { native_.record(e); }
@@ -191,6 +200,10 @@ class stream {
   [[nodiscard]] stream_id id() const { return id_; }
 
  private:
+  /// Whether blocks count as arrived when their copy is on its way, so that launches have to wait for it.
+  static constexpr bool orders_arrivals =
+      requires(native_type n, const std::vector<block_access>& blocks) { n.order_after_arrival(blocks, true, ""); };
+
   /// A launch between its report to the engine and the end of what is enqueued for it, however that ends.
   struct open_launch {
     open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands,
@@ -203,8 +216,14 @@ class stream {
       record.name = name;
       record.accesses.reserve(operands.size());
       s.arena_.declare(operands, record.accesses);
+      if constexpr (orders_arrivals) {
+        s.awaited_ = record.accesses;
+      }
       id = s.arena_.engine().submit(std::move(record));
-      s.arena_.await_admission(id, s.id_);
+      s.arena_.await_admission(id, s.id_, name);
+      if constexpr (orders_arrivals) {
+        s.native_.order_after_arrival(s.awaited_, complete, name);
+      }
       s.native_.begin(id);
     }
     ~open_launch() { owner.native_.end(id); }
@@ -222,11 +241,22 @@ class stream {
     }
     return signature.finish();
   }
-  template <class Enqueue>
-  launch_id transfer(std::string_view name, std::span<const operand> operands, bytes n, Enqueue&& enqueue) {
-    if (n.count == 0) {
-      return {};
+  /// What a launch must have on the device as a whole is bounded there by the budget.
+  template <class Piece>
+  launch_id in_pieces(bytes n, Piece&& piece) {
+    bytes most = n;
+    if constexpr (faultless_memory_kind<Memory>) {
+      const bytes block = arena_.block();
+      most = std::max(block, block * (arena_.budget() / (8 * block)));
     }
+    launch_id last{};
+    for (bytes begin{}; begin < n; begin += most) {
+      last = piece(begin, std::min(most, n - begin));
+    }
+    return last;
+  }
+  template <class Enqueue>
+  launch_id transfer(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     const open_launch opened(*this, name, signature_of(name, operands), operands, true);
     enqueue();
     return opened.id;
@@ -235,6 +265,7 @@ class stream {
   arena<Memory>& arena_;
   native_type native_;
   stream_id id_;
+  std::vector<block_access> awaited_{};
 };
 
 }  // namespace v0

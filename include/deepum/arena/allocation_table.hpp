@@ -44,10 +44,11 @@ class allocation_table {
  public:
   /// @param base      Address of the first byte, aligned to a block.
   /// @param capacity  Whole blocks.
-  allocation_table(std::uintptr_t base, bytes capacity)
+  /// @param block     Size of one.
+  allocation_table(std::uintptr_t base, bytes capacity, bytes block = block_size)
       : base_(base),
-        space_(capacity),
-        live_(static_cast<std::uint32_t>(capacity / block_size)) {}
+        space_(capacity, block),
+        live_(static_cast<std::uint32_t>(capacity / block), block) {}
 
   /// @param size       1 byte or more.
   /// @param alignment  A power of two; at least 256 bytes is given.

@@ -57,7 +57,8 @@ static_assert(sizeof(archive_header) == 40 && std::is_trivially_copyable_v<archi
 /// Not synchronised.
 class archive_writer {
  public:
-  archive_writer() : data_(sizeof(detail::archive_header)) {}
+  /// @param block  Size of the blocks that the tables name.
+  explicit archive_writer(bytes block = block_size) : data_(sizeof(detail::archive_header)), block_(block) {}
 
   /// Appends a whole number, `bool` or enumerator.
   template <class T>
@@ -83,6 +84,7 @@ class archive_writer {
   [[nodiscard]] std::vector<std::byte> finish() {
     const std::span<const std::byte> payload = std::span(data_).subspan(sizeof(detail::archive_header));
     detail::archive_header header;
+    header.block_bytes = block_.count;
     header.payload_bytes = payload.size();
     header.checksum = detail::archive_header::checksum_of(payload);
     std::memcpy(data_.data(), &header, sizeof header);
@@ -91,6 +93,7 @@ class archive_writer {
 
  private:
   std::vector<std::byte> data_;  // room for the header, then the payload
+  bytes block_;
 };
 
 /// Takes tables out of an archive. Everything that is read is checked, so that nothing damaged or foreign gets in, and
@@ -100,7 +103,8 @@ class archive_writer {
 class archive_reader {
  public:
   /// @param archive  Must outlive the reader.
-  explicit archive_reader(std::span<const std::byte> archive) {
+  /// @param block    Size of the blocks that its tables have to name.
+  explicit archive_reader(std::span<const std::byte> archive, bytes block = block_size) {
     detail::archive_header header;
     if (archive.size() < sizeof header) {
       refuse("shorter than its header");
@@ -116,7 +120,7 @@ class archive_reader {
       refuse("version " + std::to_string(header.version) + " of the format; only version " +
              std::to_string(detail::archive_header::current_version) + " is known");
     }
-    if (header.block_bytes != block_size.count) {
+    if (header.block_bytes != block.count) {
       refuse("written for blocks of " + std::to_string(header.block_bytes) + " bytes");
     }
     rest_ = archive.subspan(sizeof header);

@@ -12,7 +12,8 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Size of a UM block, the unit in which the NVIDIA driver migrates, evicts and keeps its tables (2 MiB).
+/// Size of a UM block, the unit in which the NVIDIA driver migrates, evicts and keeps its tables (2 MiB). Memory that
+/// is not the driver's to move may have larger blocks (`memory_kind`).
 inline constexpr bytes block_size{std::uint64_t{2} << 20};
 
 /// Number of a UM block, counted from the base address of its arena.
@@ -34,6 +35,7 @@ struct block_range {
   [[nodiscard]] constexpr std::uint32_t begin_value() const { return first.value; }
   [[nodiscard]] constexpr std::uint32_t end_value() const { return first.value + count; }
   [[nodiscard]] constexpr bool empty() const { return count == 0; }
+  /// Of blocks of 2 MiB.
   [[nodiscard]] constexpr bytes size() const { return block_size * count; }
   [[nodiscard]] constexpr bool contains(block_id b) const { return b >= first && b.value < end_value(); }
   [[nodiscard]] constexpr bool overlaps(block_range o) const {
@@ -43,19 +45,21 @@ struct block_range {
 };
 
 /// The blocks that the bytes [offset, offset + size) of an arena lie in. Empty for zero bytes.
-[[nodiscard]] constexpr block_range blocks_of(bytes offset, bytes size) {
+/// @param block  Size of a block.
+[[nodiscard]] constexpr block_range blocks_of(bytes offset, bytes size, bytes block = block_size) {
   if (size.count == 0) {
     return {};
   }
-  const std::uint64_t first = offset / block_size;
-  const std::uint64_t last = (offset + size - bytes{1}) / block_size;
+  const std::uint64_t first = offset / block;
+  const std::uint64_t last = (offset + size - bytes{1}) / block;
   return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(last - first + 1)};
 }
 
 /// The blocks that lie in the bytes [offset, offset + size) as a whole. What may be discarded with them.
-[[nodiscard]] constexpr block_range whole_blocks_of(bytes offset, bytes size) {
-  const std::uint64_t first = (offset + block_size - bytes{1}) / block_size;
-  const std::uint64_t end = (offset + size) / block_size;
+/// @param block  Size of a block.
+[[nodiscard]] constexpr block_range whole_blocks_of(bytes offset, bytes size, bytes block = block_size) {
+  const std::uint64_t first = (offset + block - bytes{1}) / block;
+  const std::uint64_t end = (offset + size) / block;
   if (end <= first) {
     return {};
   }

@@ -22,7 +22,11 @@ inline namespace v0 {
 class live_bytes {
  public:
   /// @param blocks  Number of blocks in the arena's address range.
-  explicit live_bytes(std::uint32_t blocks) : allocated_(blocks), live_(blocks) {}
+  /// @param block   Size of one.
+  explicit live_bytes(std::uint32_t blocks, bytes block = block_size)
+      : block_(block),
+        allocated_(blocks),
+        live_(blocks) {}
 
   [[nodiscard]] liveness of(block_id b) const {
     if (live_[b.value] > 0) {
@@ -104,10 +108,10 @@ class live_bytes {
 
  private:
   template <class Visit>
-  static void for_each_part(std::uint64_t begin, std::uint64_t end, Visit&& visit) {
+  void for_each_part(std::uint64_t begin, std::uint64_t end, Visit&& visit) const {
     while (begin < end) {
-      const std::uint64_t block = begin / block_size.count;
-      const std::uint64_t stop = std::min(end, (block + 1) * block_size.count);
+      const std::uint64_t block = begin / block_.count;
+      const std::uint64_t stop = std::min(end, (block + 1) * block_.count);
       visit(block_id{static_cast<std::uint32_t>(block)}, static_cast<std::uint32_t>(stop - begin));
       begin = stop;
     }
@@ -121,6 +125,7 @@ class live_bytes {
     });
   }
 
+  bytes block_;
   std::vector<std::uint32_t> allocated_;                // bytes of each block that are allocated
   std::vector<std::uint32_t> live_;                     // bytes of each block that are allocated and active
   std::map<std::uint64_t, std::uint64_t> intervals_{};  // live bytes: begin -> end, merged

@@ -17,7 +17,7 @@ inline namespace v0 {
 
 /// Hands out byte ranges of an address range, without touching memory or a device.
 ///
-/// Best fit, lowest address first among equals, so that the same calls give the same addresses. Ranges of `large` bytes
+/// Best fit, lowest address first among equals, so that the same calls give the same addresses. Ranges of half a block
 /// and more begin at a block boundary: what overwrites them as a whole then overwrites whole blocks. Smaller ranges
 /// fill the gaps behind them, share blocks, and never straddle a block boundary. Given-back ranges merge with their
 /// neighbours.
@@ -25,11 +25,14 @@ inline namespace v0 {
 /// Not synchronised. Cost: logarithmic in the number of gaps, plus the gaps that are large enough but badly aligned.
 class range_allocator {
  public:
-  static constexpr bytes granularity{256};         ///< every range begins and ends at a multiple of it
-  static constexpr bytes large = bytes{1U << 20};  ///< from this size on, a range begins at a block boundary
+  static constexpr bytes granularity{256};  ///< every range begins and ends at a multiple of it
 
   /// @param capacity  Length of the address range; a multiple of `granularity`.
-  explicit range_allocator(bytes capacity) : capacity_(capacity), free_(capacity) {
+  /// @param block     Size of a block, a power of two.
+  explicit range_allocator(bytes capacity, bytes block = block_size)
+      : capacity_(capacity),
+        free_(capacity),
+        block_(block) {
     expects(capacity.count % granularity.count == 0, "the capacity is a multiple of the granularity");
     if (capacity.count > 0) {
       add_gap(0, capacity.count);
@@ -98,14 +101,15 @@ class range_allocator {
   static constexpr std::uint64_t align_up(std::uint64_t x, std::uint64_t to) { return (x + to - 1) & ~(to - 1); }
 
   /// Where a range would begin in a gap that begins at `begin`.
-  static std::uint64_t place(std::uint64_t begin, std::uint64_t need, bytes size, bytes alignment) {
+  [[nodiscard]] std::uint64_t place(std::uint64_t begin, std::uint64_t need, bytes size, bytes alignment) const {
+    const bool large = size >= bytes{block_.count / 2};
     std::uint64_t unit = std::max(alignment, granularity).count;
-    if (size >= large) {
-      unit = std::max(unit, block_size.count);
+    if (large) {
+      unit = std::max(unit, block_.count);
     }
     const std::uint64_t at = align_up(begin, unit);
-    const bool straddles = size < large && at / block_size.count != (at + need - 1) / block_size.count;
-    return straddles ? align_up(at, std::max(unit, block_size.count)) : at;
+    const bool straddles = !large && at / block_.count != (at + need - 1) / block_.count;
+    return straddles ? align_up(at, std::max(unit, block_.count)) : at;
   }
 
   void add_gap(std::uint64_t begin, std::uint64_t length) {
@@ -121,6 +125,7 @@ class range_allocator {
 
   bytes capacity_;
   bytes free_;
+  bytes block_;
   std::map<std::uint64_t, std::uint64_t> by_offset_{};           // begin -> length
   std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_{};  // (length, begin)
 };

@@ -49,14 +49,33 @@ enum class fault_source : std::uint8_t {
   none,
 };
 
+/// What is at the addresses of contents of mapped memory that are not on the device.
+enum class evicted_chunks : std::uint8_t {
+  unmapped,     ///< nothing: a launch that touches what it did not declare breaks the device
+  host_mapped,  ///< the host's copy, through the link: such a launch is slow, and remapping is too
+};
+
 class fault_feed;
 
 /// How a device is used.
 struct device_options {
+  /// @name Managed memory
+  /// @{
   migration_context migrations = migration_context::own;
   fault_source faults = fault_source::automatic;
   /// A feed of the program's own instead, for tests. Called with the managed range.
   std::function<std::unique_ptr<fault_feed>(std::byte*, bytes)> make_feed{};
+  /// @}
+
+  /// @name Mapped memory
+  /// @{
+  bytes chunk{std::uint64_t{16} << 20};  ///< size of its blocks: a power of two, 2 to 32 MiB (docs/adr/0007)
+  evicted_chunks evicted = evicted_chunks::unmapped;
+  bytes host_limit{};  ///< host memory to hold at most; 0: what the host gives
+  /// For tests of declarations: every launch runs alone, and has access to the blocks it declares only. What it touches
+  /// beside them breaks the device, and `synchronize` names it.
+  bool strict = false;
+  /// @}
 };
 
 /// A GPU that the CUDA runtime drives.

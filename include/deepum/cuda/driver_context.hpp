@@ -1,11 +1,9 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/driver_function.hpp>
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
-
-#include <cstddef>
 
 namespace deepum {
 inline namespace v0 {
@@ -64,22 +62,7 @@ class driver_context {
 
   template <class Function>
   static bool find(const char* name, Function& out) {
-    void* address = nullptr;
-#if CUDART_VERSION >= 12050
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &address, 4000, cudaEnableLegacyStream, &found);
-    const bool there = found == cudaDriverEntryPointSuccess;
-#else
-    // Without a version the driver gives the function that belongs to this toolkit's cuda.h: the same forms, up
-    // to 12.4.
-    const cudaError_t result = cudaGetDriverEntryPoint(name, &address, cudaEnableLegacyStream);
-    const bool there = true;
-#endif
-    if (!worked(result) || !there || address == nullptr) {
-      return false;
-    }
-    out = reinterpret_cast<Function>(address);
-    return true;
+    return find_driver_function(name, 4000, out);
   }
 
   CUcontext context_ = nullptr;

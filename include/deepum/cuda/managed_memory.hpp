@@ -10,6 +10,7 @@
 #include <deepum/cuda/find_fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/cuda/migration_lane.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
@@ -23,7 +24,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,15 +36,12 @@
 #include <utility>
 #include <vector>
 
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
-
 namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-class stream;
+template <class Memory>
+class basic_stream;
 class event;
 
 /// Managed memory of the CUDA driver: pages move on page faults and on command.
@@ -57,7 +54,7 @@ class event;
 class managed_memory {
  public:
   using device_type = device;
-  using stream_type = stream;
+  using stream_type = basic_stream<managed_memory>;
   using event_type = event;
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
@@ -73,6 +70,7 @@ class managed_memory {
         capacity_(capacity),
         base_(allocate(owner, capacity)),
         marks_(static_cast<std::uint32_t>(capacity / block_size)),
+        watch_(owner.properties().ordinal),
         inward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }),
         outward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }) {
     found_feed found = find_fault_feed(owner.options(), owner.properties().ordinal, base_.get(), capacity,
@@ -173,7 +171,7 @@ class managed_memory {
 
   /// Threads: any.
   void poll(std::vector<device_event>& events) {
-    const std::lock_guard lock(poll_mutex_);
+    const std::lock_guard lock(watch_.mutex());
     (void)worked(cudaSetDevice(owner_.properties().ordinal));
     const relaxed_capture relaxed;
     std::size_t first = events.size();
@@ -182,14 +180,14 @@ class managed_memory {
       events.insert(events.end(), happened_.begin(), happened_.end());
       happened_.clear();
     }
-    clock_.keep_up();
+    watch_.clock().keep_up();
     const nanoseconds looked = gpu_clock::host_now();
     bool in_flight = false;
-    const bool launched = launched_.exchange(false, std::memory_order_relaxed);
+    const bool launched = watch_.take_launched();
     std::size_t front = events.size();
-    for (launch_log* log : logs_) {
+    for (launch_log* log : watch_.logs()) {
       const std::size_t from = events.size();
-      in_flight = log->collect(clock_, events) || in_flight;
+      in_flight = log->collect(watch_.clock(), events) || in_flight;
       // A launch that was over at an unknown time goes before the faults: else they were taken to be its own, all of
       // them. Of the stream's launches the order stays.
       std::size_t until = events.size();
@@ -206,46 +204,17 @@ class managed_memory {
     }
     // The driver knows of a fault before the launch goes on, so that after the ends of launches come all their faults.
     take_faults(in_flight, launched, looked, events);
-    in_flight_.store(in_flight, std::memory_order_relaxed);
-    if (in_flight) {
-      launched_.store(true, std::memory_order_relaxed);
-    }
+    watch_.note_in_flight(in_flight);
     std::stable_sort(events.begin() + static_cast<std::ptrdiff_t>(first), events.end(),
                      [](const device_event& a, const device_event& b) { return a.at < b.at; });
   }
 
-  /// Wakes the pump. Costs an atomic while launches are in flight, because it looks then anyway. Threads: any.
-  void notify() {
-    wanted_.store(true, std::memory_order_seq_cst);
-    if (asleep_.load(std::memory_order_seq_cst)) {
-      {
-        const std::lock_guard lock(pump_mutex_);
-      }
-      changed_.notify_one();
-    }
-  }
-  /// As `notify`, but the pump runs again at once: somebody waits for it. Threads: any.
-  void hurry() {
-    urgent_.store(true, std::memory_order_relaxed);
-    notify();
-  }
-  /// Runs the pump from now on. Threads: any but the pump's.
-  void attach(std::function<void()> pump) {
-    detach();
-    stopping_ = false;
-    pump_ = std::move(pump);
-    thread_ = std::thread([this] { run(); });
-  }
-  /// Returns when the pump has returned for the last time. Threads: any but the pump's.
+  /// See `launch_watch`.
+  void notify() { watch_.notify(); }
+  void hurry() { watch_.hurry(); }
+  void attach(std::function<void()> pump) { watch_.attach(std::move(pump)); }
   void detach() {
-    {
-      const std::lock_guard lock(pump_mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_one();
-    if (thread_.joinable()) {
-      thread_.join();
-    }
+    watch_.detach();
     inward_.wait();
     outward_.wait();
   }
@@ -265,37 +234,21 @@ class managed_memory {
 
   /// @name For streams
   /// @{
-  void add(launch_log& log) {
-    const std::lock_guard lock(poll_mutex_);
-    logs_.push_back(&log);
-    streams_.store(static_cast<int>(logs_.size()), std::memory_order_relaxed);
-  }
+  void add(launch_log& log) { watch_.add(log); }
   /// All its launches have finished.
   void remove(launch_log& log) {
     std::vector<device_event> events;
-    {
-      const std::lock_guard lock(poll_mutex_);
-      (void)log.collect(clock_, events);
-      std::erase(logs_, &log);
-      streams_.store(static_cast<int>(logs_.size()), std::memory_order_relaxed);
-    }
+    watch_.remove(log, events);
     for (const device_event& e : events) {
       emit(e);
     }
   }
   /// A launch has been given to the device.
-  void issued() {
-    launched_.store(true, std::memory_order_relaxed);
-    in_flight_.store(true, std::memory_order_relaxed);
-    notify();
-  }
+  void issued() { watch_.issued(); }
   /// Whether the end of the next launch should be timed: at first, and while there are faults to attribute.
-  [[nodiscard]] bool time_launches() { return count_down(timed_left_); }
-  /// Whether it should be marked: while anything moves, and otherwise now and then.
-  [[nodiscard]] bool mark_launches() {
-    return count_down(marked_left_) || unmarked_.fetch_add(1, std::memory_order_relaxed) % launches_a_mark == 0;
-  }
-  [[nodiscard]] bool several_streams() const { return streams_.load(std::memory_order_relaxed) > 2; }
+  [[nodiscard]] bool time_launches() { return launch_watch::count_down(timed_left_); }
+  [[nodiscard]] bool mark_launches() { return watch_.mark_launches(); }
+  [[nodiscard]] bool several_streams() const { return watch_.several_streams(); }
   /// @}
 
  private:
@@ -306,10 +259,6 @@ class managed_memory {
 
   static constexpr std::int64_t launches_timed = 512;  // after the last fault, to begin with
   static constexpr std::int64_t most_launches_timed = 1 << 20;
-  static constexpr std::int64_t launches_marked = 512;  // after the last command
-  static constexpr std::uint32_t launches_a_mark = 16;  // after those
-  static constexpr auto look_every = std::chrono::microseconds(20);
-  static constexpr auto look_at_least = std::chrono::milliseconds(50);
 
   static device& checked(device& owner) {
     owner.make_current();
@@ -333,20 +282,10 @@ class managed_memory {
     return memory;
   }
 
-  static bool count_down(std::atomic<std::int64_t>& left) {
-    const std::int64_t now = left.load(std::memory_order_relaxed);
-    if (now <= 0) {
-      return false;
-    }
-    left.store(now - 1, std::memory_order_relaxed);
-    return true;
-  }
-
   bool submit(migration_lane& lane, const migration& m) {
     expects(!m.range.empty() && m.range.end_value() <= capacity_ / block_size,
             "a command for blocks outside the arena");
-    outstanding_.fetch_add(m.ticket != 0 ? 1 : 0, std::memory_order_relaxed);
-    marked_left_.store(launches_marked, std::memory_order_relaxed);
+    watch_.command_submitted(m.ticket);
     lane.submit(m);
     return true;
   }
@@ -369,7 +308,7 @@ class managed_memory {
     } else if (e.what == device_event::kind::departed) {
       present_.fetch_sub(marks_.clear(e.range, mark::present), std::memory_order_relaxed);
     } else if (e.what == device_event::kind::completed || e.what == device_event::kind::failed) {
-      outstanding_.fetch_sub(1, std::memory_order_relaxed);
+      watch_.command_ended();
     }
     {
       const std::lock_guard lock(happened_mutex_);
@@ -409,13 +348,13 @@ class managed_memory {
         }
         for (const fault_sample& f : faults) {
           if (holds(f.address)) {
-            clock_.learn_fault(f.at, clock_.time_of(before));
+            watch_.clock().learn_fault(f.at, watch_.clock().time_of(before));
           }
         }
-        if (!clock_.knows_faults()) {
+        if (!watch_.clock().knows_faults()) {
           break;
         }
-        prompt += ended && clock_.time_of(after) - clock_.time_of(before) < promptly ? 1 : 0;
+        prompt += ended && watch_.clock().time_of(after) - watch_.clock().time_of(before) < promptly ? 1 : 0;
       }
     }
     *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};
@@ -429,7 +368,7 @@ class managed_memory {
     if (q != nullptr) {
       (void)worked(cudaStreamDestroy(q));
     }
-    return clock_.knows_faults();
+    return watch_.clock().knows_faults();
   }
   static constexpr int calibrations = 8;
   static constexpr int most_calibrations = 64;
@@ -457,10 +396,10 @@ class managed_memory {
     if (!feed_->alive()) {
       feed_alive_.store(false, std::memory_order_relaxed);
     }
-    const bool certain =
-        std::none_of(logs_.begin(), logs_.end(), [](const launch_log* l) { return l->some_unmarked(); });
+    const bool certain = std::none_of(watch_.logs().begin(), watch_.logs().end(),
+                                      [](const launch_log* l) { return l->some_unmarked(); });
     const auto later = std::stable_partition(samples_.begin(), samples_.end(), [&](const fault_sample& f) {
-      return !in_flight || clock_.time_of_fault(f.at) <= looked;
+      return !in_flight || watch_.clock().time_of_fault(f.at) <= looked;
     });
     for (auto f = samples_.begin(); f != later; ++f) {
       if (!holds(f->address)) {
@@ -473,7 +412,7 @@ class managed_memory {
       const block_range block{block_id{static_cast<std::uint32_t>(
                                   (f->address - reinterpret_cast<std::uintptr_t>(base_.get())) / block_size.count)},
                               1};
-      const nanoseconds at = clock_.time_of_fault(f->at);
+      const nanoseconds at = watch_.clock().time_of_fault(f->at);
       events.push_back(
           {.what = device_event::kind::fault, .mode = f->mode, .timed = certain, .range = block, .at = at});
       note_arrival(block);
@@ -487,84 +426,26 @@ class managed_memory {
     samples_.erase(samples_.begin(), later);
   }
 
-  // --- the pump's thread -------------------------------------------------------------------------------------------
-
-  void run() {
-    (void)worked(cudaSetDevice(owner_.properties().ordinal));
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
-#ifdef __linux__
-    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // else 20 us are 70
-#endif
-    for (;;) {
-      wanted_.store(false, std::memory_order_relaxed);
-      pump_();
-      if (urgent_.exchange(false, std::memory_order_relaxed)) {
-        if (stopping_.load(std::memory_order_relaxed)) {
-          return;
-        }
-        continue;
-      }
-      // Launches come one by one: to take each of them in by itself would be in the way of the next.
-      if (wanted_.load(std::memory_order_acquire) || busy()) {
-        std::this_thread::sleep_for(look_every);
-        if (stopping_.load(std::memory_order_relaxed)) {
-          return;
-        }
-        continue;
-      }
-      std::unique_lock lock(pump_mutex_);
-      asleep_.store(true, std::memory_order_seq_cst);
-      changed_.wait_for(lock, look_at_least,
-                        [this] { return stopping_.load() || wanted_.load(std::memory_order_seq_cst); });
-      asleep_.store(false, std::memory_order_relaxed);
-      if (stopping_) {
-        return;
-      }
-    }
-  }
-  [[nodiscard]] bool busy() const {
-    return in_flight_.load(std::memory_order_relaxed) || outstanding_.load(std::memory_order_relaxed) != 0;
-  }
-
   device& owner_;
   managed_limit::share share_;
   bytes capacity_;
   allocation base_;
   block_marks marks_;
+  launch_watch watch_;
   std::atomic<std::uint64_t> chunks_{0};   // blocks with `mark::chunk`
   std::atomic<std::uint64_t> present_{0};  // blocks with `mark::present`
 
   std::mutex happened_mutex_;
   std::vector<device_event> happened_{};  // what the lanes told
 
-  std::mutex poll_mutex_;  // of what `poll` works with
-  gpu_clock clock_{};
-  std::vector<launch_log*> logs_{};
   std::unique_ptr<cuda::fault_feed> feed_{};
   std::vector<fault_sample> samples_{};
   std::string feed_name_{};
   std::string description_{};
   std::atomic<bool> feed_alive_{false};
   std::atomic<std::uint64_t> lost_{0};
-  std::int64_t timed_ahead_ = launches_timed;  // under the lock of `poll`
+  std::int64_t timed_ahead_ = launches_timed;  // under the watch's lock
   std::atomic<std::int64_t> timed_left_{launches_timed};
-  std::atomic<std::int64_t> marked_left_{launches_marked};
-  std::atomic<std::uint32_t> unmarked_{0};
-  std::atomic<int> streams_{0};
-  std::atomic<bool> in_flight_{false};         // launches, when last looked
-  std::atomic<bool> launched_{false};          // since the faults were taken last, or before and not finished by then
-  std::atomic<std::uint64_t> outstanding_{0};  // commands
-
-  std::mutex pump_mutex_;
-  std::condition_variable changed_;
-  std::function<void()> pump_{};
-  std::atomic<bool> wanted_{false};
-  std::atomic<bool> urgent_{false};
-  std::atomic<bool> asleep_{false};
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
-
   migration_lane inward_;  // last: their threads use what is above
   migration_lane outward_;
 };

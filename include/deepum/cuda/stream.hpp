@@ -5,14 +5,19 @@
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/dim.hpp>
+#include <deepum/error.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -51,18 +56,19 @@ class event {
 /// it.
 ///
 /// Threads: one at a time.
-class stream {
+template <class Memory>
+class basic_stream {
  public:
   /// @errors  `status::device_failure`.
-  explicit stream(managed_memory& memory) : memory_(memory), stream_(create(memory)), log_(stream_.get()) {
+  explicit basic_stream(Memory& memory) : memory_(memory), stream_(create(memory)), log_(stream_.get()) {
     memory_.add(log_);
   }
-  ~stream() {
+  ~basic_stream() {
     (void)worked(cudaStreamSynchronize(stream_.get()));
     memory_.remove(log_);
   }
-  stream(const stream&) = delete;
-  stream& operator=(const stream&) = delete;
+  basic_stream(const basic_stream&) = delete;
+  basic_stream& operator=(const basic_stream&) = delete;
 
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
   void begin(launch_id id) {
@@ -72,6 +78,26 @@ class stream {
   void end(launch_id /*id*/) {
     log_.end();
     memory_.issued();
+    if constexpr (has_strict) {
+      if (memory_.strict() && !memory_.end_strict(stream_.get()) && accused_.empty()) {
+        accused_ = alone_;
+      }
+    }
+  }
+
+  /// What is enqueued from now on finds the contents of these blocks: where they are on their way to the device, it
+  /// waits for them there. Comes before `begin`.
+  /// @param complete  Nothing else is touched.
+  /// @param name      Of the launch, for messages.
+  /// @errors  `status::device_failure`.
+  void order_after_arrival(const std::vector<block_access>& blocks, bool complete, std::string_view name)
+    requires requires(Memory& m, cudaStream_t s) { m.order_after_arrival(s, blocks, complete); }
+  {
+    memory_.order_after_arrival(stream_.get(), blocks, complete);
+    if (memory_.strict()) {
+      memory_.begin_strict(blocks);
+      alone_ = name;
+    }
   }
 
   /// Enqueues a `__global__` function. Its arguments are converted to its parameters, as in a call.
@@ -113,7 +139,18 @@ class stream {
 
   /// The host waits until the stream has nothing left to do.
   /// @errors  `status::device_failure`, where something in it failed.
-  void synchronize() { check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+  void synchronize() {
+    const cudaError_t result = cudaStreamSynchronize(stream_.get());
+    if (result != cudaSuccess && !accused_.empty()) {
+      (void)cudaGetLastError();
+      throw error(status::device_failure,
+                  "launch '" + accused_ +
+                      "' failed when it ran alone, with access to what it declares and nothing else: " +
+                      cudaGetErrorString(result),
+                  "cudaStreamSynchronize", static_cast<int>(result));
+    }
+    check(result, "cudaStreamSynchronize");
+  }
   [[nodiscard]] bool idle() {
     const cudaError_t state = cudaStreamQuery(stream_.get());
     if (state != cudaSuccess) {
@@ -131,17 +168,23 @@ class stream {
   };
   using handle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy>;
 
-  static handle create(managed_memory& memory) {
+  static handle create(Memory& memory) {
     memory.owner().make_current();
     cudaStream_t made = nullptr;
     check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return handle(made);
   }
 
-  managed_memory& memory_;
+  static constexpr bool has_strict = requires(const Memory& m) { m.strict(); };
+
+  Memory& memory_;
   handle stream_;
   launch_log log_;
+  std::string alone_{};    // the launch that runs alone, in strict mode
+  std::string accused_{};  // the first one that failed there
 };
+
+using stream = basic_stream<managed_memory>;
 
 }  // namespace cuda
 }  // namespace v0

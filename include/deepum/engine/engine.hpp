@@ -72,6 +72,11 @@ struct engine_options {
 /// a copy, and what the host has a current copy of gives its room up without one. A block is cleaned only while no
 /// launch in flight may write it, and is clean only if none was submitted meanwhile.
 ///
+/// On memory that never faults (`faultless_memory_kind`) a launch begins when all that it declares is there, whatever
+/// was predicted, and nothing that a launch which has begun declares leaves before it has finished. The oldest launch
+/// that is held back gets what it misses before anything that is planned, at the cost of the least recently used
+/// blocks: the policy sees that as faults (docs/adr/0007).
+///
 /// Hints may fail: that is counted, logged once and rolled back, and nothing throws.
 ///
 /// Threads: every public call may be made by any thread, `pump` included. Lock order: see docs/architecture.md.
@@ -83,14 +88,15 @@ class engine {
   /// @param chooser  The policy. Called by one thread at a time.
   engine(Memory& memory, std::unique_ptr<policy> chooser, engine_options options)
       : memory_(memory),
+        block_(detail::block_of(memory)),
         options_(std::move(options)),
         policy_(std::move(chooser)),
-        map_(static_cast<std::uint32_t>(memory.capacity() / block_size), memory.place(), 0),
+        map_(static_cast<std::uint32_t>(memory.capacity() / block_), memory.place(), 0),
         notes_(map_.size()) {
     expects(policy_ != nullptr, "an engine has a policy");
     choose_depth();
     map_.set_backed(backed);
-    holds_launches_ = policy_->holds_launches();
+    holds_launches_ = faultless || policy_->holds_launches();
     refresh_budget();
   }
   engine(const engine&) = delete;
@@ -126,7 +132,12 @@ class engine {
   /// A launch is about to be issued to the device. Called before it is.
   /// @param record  With everything but its number.
   /// @returns       Its number.
+  /// @errors        On memory that never faults: `status::out_of_device_memory` where the launch can never begin,
+  ///                `status::invalid_argument` where the host is using what it touches. Then it was not submitted.
   launch_id submit(launch_record&& record) {
+    if constexpr (faultless) {
+      check_footprint(record);
+    }
     message m{message::kind::launch};
     m.record = std::move(record);
     return push(std::move(m));
@@ -136,6 +147,9 @@ class engine {
   /// program asks again until it may, or calls `admit`. Without a lock where all that is alive fits the budget.
   ///
   /// A launch for which nothing moves and behind nothing that executes is always admitted: what it misses will fault.
+  /// On memory that never faults it is admitted when all of it is there.
+  /// @errors  On memory that never faults: `status::out_of_device_memory`, `status::out_of_host_memory` where it can
+  ///          never begin. Then it was taken back.
   [[nodiscard]] bool admitted(launch_id id, stream_id stream) {
     if (!holds_launches_ || !have_to_ask_.load(std::memory_order_relaxed)) {
       return true;
@@ -143,7 +157,12 @@ class engine {
     {
       std::lock_guard lock(state_mutex_);
       absorb();
-      if (may_begin(id, stream)) {
+      if constexpr (faultless) {
+        refuse_if_hopeless(id, stream);
+        if (may_begin_with_all(id, stream)) {
+          return true;
+        }
+      } else if (may_begin(id, stream)) {
         return true;
       }
     }
@@ -154,14 +173,21 @@ class engine {
     }
     return false;
   }
-  /// A launch that waited too long is given to the device as it is.
-  void admit(launch_id id) {
+  /// A launch has waited too long. @returns  Whether it is given to the device as it is; else it has to go on waiting.
+  bool admit(launch_id id) {
     std::lock_guard lock(state_mutex_);
     const auto it = find_held(id);
-    if (it != held_.end()) {
-      statistics_.unprepared_launches += it->let_go ? 0 : 1;
-      release(it);
+    if (it == held_.end()) {
+      return true;
     }
+    statistics_.unprepared_launches += it->let_go ? 0 : 1;
+    if constexpr (faultless) {
+      it->let_go = true;  // the policy is not waited for any more
+      stirred_ = true;
+      return false;
+    }
+    release(it);
+    return true;
   }
 
   /// The launch that was submitted last; invalid where there was none.
@@ -205,12 +231,68 @@ class engine {
     m.last = last;
     push(std::move(m));
   }
-  /// The host is about to read or write the blocks.
+  /// The host is about to read or write the blocks of a memory kind where it uses the same addresses.
   void host_access(block_range range, access mode) {
     message m{message::kind::host_access};
     m.range = range;
     m.mode = mode;
     push(std::move(m));
+  }
+  /// @}
+
+  /// @name The host on memory that never faults
+  /// A read needs contents that are current on the host, a write blocks that are not on the device and stay away from
+  /// it.
+  /// @{
+
+  /// From now on the host uses the blocks, as soon as it may.
+  void begin_host_access(block_range range, access mode)
+    requires faultless_memory_kind<Memory>
+  {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    for_each(range, [&](block_id b) {
+      ++notes_[b.value].host_views;
+      notes_[b.value].host_writes += mode != access::read ? 1 : 0;
+    });
+    host_writes_.fetch_add(mode != access::read ? 1 : 0, std::memory_order_relaxed);
+    all_there_ = false;
+    note_pressure();
+    policy_->on_host_access(range, mode, map_);
+    stirred_ = true;
+  }
+  /// Whether it may. Asks for what that takes.
+  [[nodiscard]] bool host_may_use(block_range range, access mode)
+    requires faultless_memory_kind<Memory>
+  {
+    {
+      std::lock_guard lock(state_mutex_);
+      absorb();
+      if (bring_to_host(range, mode)) {
+        return true;
+      }
+      stirred_ = true;
+    }
+    memory_.notify();
+    return false;
+  }
+  /// It does not any more.
+  void end_host_access(block_range range, access mode)
+    requires faultless_memory_kind<Memory>
+  {
+    {
+      std::lock_guard lock(state_mutex_);
+      for_each(range, [&](block_id b) {
+        --notes_[b.value].host_views;
+        notes_[b.value].host_writes -= mode != access::read ? 1 : 0;
+        if (map_[b].dirty) {
+          outdate(b);
+        }
+      });
+      host_writes_.fetch_sub(mode != access::read ? 1 : 0, std::memory_order_relaxed);
+      stirred_ = true;
+    }
+    memory_.notify();
   }
   /// @}
 
@@ -250,7 +332,7 @@ class engine {
   }
   [[nodiscard]] bytes budget() const {
     std::lock_guard lock(state_mutex_);
-    return block_size * map_.budget();
+    return block_ * map_.budget();
   }
 
   /// What has been done so far, up to this moment.
@@ -272,13 +354,13 @@ class engine {
   [[nodiscard]] std::vector<std::byte> save_tables() {
     std::lock_guard lock(state_mutex_);
     absorb();
-    return deepum::save_tables(*policy_);
+    return deepum::save_tables(*policy_, block_);
   }
   /// The policy begins with what an earlier run saved. Called before any stream is opened.
   /// @errors  Those of `deepum::load_tables`; then the policy knows nothing.
   void load_tables(std::span<const std::byte> archive) {
     std::lock_guard lock(state_mutex_);
-    deepum::load_tables(*policy_, archive, map_.size());
+    deepum::load_tables(*policy_, archive, map_.size(), block_);
   }
 
   /// Takes what happened, tells the policy, plans, issues. Never waits for the device, never throws.
@@ -289,10 +371,17 @@ class engine {
       refresh_budget();
     }
     if (std::exchange(stirred_, false)) {
+      if constexpr (faultless) {
+        serve_oldest();
+      }
       plan_and_issue();
     }
     note_pressure();
-    admit_if_stuck();
+    if constexpr (faultless) {
+      refuse_if_stuck();
+    } else {
+      admit_if_stuck();
+    }
   }
 
  private:
@@ -334,6 +423,10 @@ class engine {
     bool discarding = false;          // a discard is on its way
     bool spoiled = false;             // while it is cleaned: a launch may write it, so that it stays dirty
     bool read_mostly = false;         // advised so
+    std::uint32_t pins = 0;           // faultless memory: launches that may execute and declare it
+    std::uint32_t host_views = 0;     // faultless memory: through which the host reads or writes it
+    std::uint32_t host_writes = 0;    // those through which it writes
+    std::uint64_t wanted_by = 0;      // faultless memory: the oldest launch that was held back, if it declares it
   };
   struct outstanding {
     std::uint64_t ticket = 0;
@@ -343,20 +436,29 @@ class engine {
   struct held_launch {
     launch_id id{};
     nanoseconds since{};
-    bool let_go = false;  // whatever it misses
+    bool let_go = false;  // whatever it misses; faultless memory: whatever the policy is about to bring
+    stream_id stream{};
+    bool faulted = false;   // faultless memory: the policy knows what it misses
+    bool hopeless = false;  // faultless memory: it will never begin
   };
   /// The commands of one direction: those that wait, and those that the device has.
   struct lane {
+    std::deque<command> demanded{};  // by the oldest launch that is held back; made anew whenever something happened
     std::deque<command> requested{};
     std::deque<command> planned{};
     std::vector<outstanding> issued{};
     std::uint64_t blocks = 0;  // in `issued`
 
-    [[nodiscard]] std::deque<command>& next() { return requested.empty() ? planned : requested; }
-    [[nodiscard]] bool idle() const { return requested.empty() && planned.empty() && issued.empty(); }
+    [[nodiscard]] std::deque<command>& next() {
+      return !demanded.empty() ? demanded : !requested.empty() ? requested : planned;
+    }
+    [[nodiscard]] bool idle() const {
+      return demanded.empty() && requested.empty() && planned.empty() && issued.empty();
+    }
   };
 
   static constexpr bool backed = backed_memory_kind<Memory>;
+  static constexpr bool faultless = faultless_memory_kind<Memory>;
   static constexpr unsigned rounds_per_pump = 16;    // plans taken from a policy before the lock is given up
   static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
 
@@ -387,6 +489,15 @@ class engine {
   void absorb() {
     events_.clear();
     memory_.poll(events_);
+    take_inbox();
+    stirred_ = stirred_ || !events_.empty();
+    for (const device_event& e : events_) {
+      take(e);
+    }
+    finished_up_to_.store(launches_.finished_up_to().value, std::memory_order_release);
+  }
+
+  void take_inbox() {
     {
       std::lock_guard lock(inbox_mutex_);
       std::swap(inbox_, taken_);
@@ -394,12 +505,8 @@ class engine {
     for (message& m : taken_) {
       take(m);
     }
-    stirred_ = stirred_ || !taken_.empty() || !events_.empty();
+    stirred_ = stirred_ || !taken_.empty();
     taken_.clear();
-    for (const device_event& e : events_) {
-      take(e);
-    }
-    finished_up_to_.store(launches_.finished_up_to().value, std::memory_order_release);
   }
 
   void take(message& m) {
@@ -446,7 +553,10 @@ class engine {
     }
     std::uint64_t declared = 0;
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) { map_.add_user(b, a.mode); });
+      for_each(a.range, [&](block_id b) {
+        map_.add_user(b, a.mode);
+        notes_[b.value].pins += faultless ? 1 : 0;  // until it is known to be held back
+      });
       declared += a.range.count;
     }
     if constexpr (backed) {
@@ -550,7 +660,12 @@ class engine {
   [[nodiscard]] bool oversubscribed() const { return live_ > map_.budget(); }
   /// Something may be missing when a launch begins: what is alive does not fit, or is on its way, or no driver would
   /// bring it.
-  [[nodiscard]] bool pressed() const { return backed || oversubscribed() || !inward_.idle(); }
+  [[nodiscard]] bool pressed() const {
+    if constexpr (faultless) {
+      return !all_there_;
+    }
+    return backed || oversubscribed() || !inward_.idle();
+  }
   /// A launch that was held back has to ask until it is let go, also when all fits by then.
   void note_pressure() { have_to_ask_.store(pressed() || !held_.empty(), std::memory_order_relaxed); }
   /// Whatever is in flight has not been given to the device.
@@ -579,10 +694,272 @@ class engine {
       ++statistics_.unprepared_launches;
     }
   }
+  // --- memory that never faults -------------------------------------------------------------------------------------
+
+  /// What a launch declares has to fit, and the host has to be done with it. One that may touch anything declares all
+  /// that is alive.
+  void check_footprint(launch_record& record) {
+    std::uint64_t declared = 0;
+    for (const block_access& a : record.accesses) {
+      declared += a.range.count;
+    }
+    if (record.complete && declared <= budget_now_.load(std::memory_order_relaxed) &&
+        host_writes_.load(std::memory_order_relaxed) == 0) {
+      return;
+    }
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    const bool complete = std::exchange(record.complete, true);
+    if (!complete) {
+      block_range rest{block_id{0}, map_.size()};
+      while (!rest.empty()) {
+        const std::uint32_t run = prefix(rest, [&](block_id b) { return map_[b].life == liveness::live; });
+        if (run != 0) {
+          record.accesses.push_back({{rest.first, run}, access::update});
+        }
+        advance(rest, std::max(run, 1U));
+      }
+    }
+    if (const std::uint64_t needed = distinct_blocks(record); needed > map_.budget()) {
+      throw error(status::out_of_device_memory,
+                  complete
+                      ? too_large(record.name, needed)
+                      : "launch '" + record.name + "' may touch more than it declares, and all that is allocated, " +
+                            std::to_string((block_ * needed).count) + " bytes, does not fit the budget of " +
+                            std::to_string((block_ * map_.budget()).count) +
+                            "; declare its operands: reads(p, n), updates(p, n), overwrites(p, n)");
+    }
+    for (const block_access& a : record.accesses) {
+      for_each(a.range, [&](block_id b) {
+        if (notes_[b.value].host_writes != 0) {
+          throw error(status::invalid_argument,
+                      "launch '" + record.name + "' touches memory that a host view is writing; end the view first");
+        }
+      });
+    }
+  }
+  [[nodiscard]] std::string too_large(const std::string& name, std::uint64_t blocks) const {
+    return "launch '" + name + "' touches " + std::to_string((block_ * blocks).count) +
+           " bytes, counted in whole blocks of " + std::to_string(block_.count) + "; the budget is " +
+           std::to_string((block_ * map_.budget()).count) + ": raise it, or launch less at a time";
+  }
+
+  [[nodiscard]] bool all_of_it_there(const launch_record& record) const {
+    for (const block_access& a : record.accesses) {
+      for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
+        if (!map_.ready(block_id{b}) || notes_[b].host_writes != 0) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+  bool may_begin_with_all(launch_id id, stream_id stream) {
+    const launch_record* record = launches_.find(id, stream);
+    expects(record != nullptr, "a launch asks to begin that was not submitted");
+    const auto it = find_held(id);
+    const bool held = it != held_.end();
+    // Who came later does not take the room that the oldest one is waiting for.
+    if ((!starving_ || oldest_ >= id.value) && all_of_it_there(*record)) {
+      for (const block_access& a : record->accesses) {
+        for_each(a.range, [&](block_id b) {
+          notes_[b.value].pins += held ? 1 : 0;
+          map_.touch_migrated(b);
+        });
+      }
+      if (held) {
+        release(it);
+      }
+      return true;
+    }
+    if (!held) {
+      unpin(*record);
+      held_.push_back({.id = id, .since = memory_.now(), .stream = stream});
+      stirred_ = true;
+    }
+    return false;
+  }
+  void unpin(const launch_record& record) {
+    for (const block_access& a : record.accesses) {
+      for_each(a.range, [&](block_id b) { --notes_[b.value].pins; });
+    }
+  }
+
+  /// What a driver does on a page fault: the oldest launch that is held back gets what it misses, unless the policy is
+  /// bringing it. And what is more than the budget leaves.
+  void serve_oldest() {
+    inward_.demanded.clear();
+    outward_.demanded.clear();
+    starving_ = false;
+    oldest_ = 0;
+    std::uint64_t missing = 0;
+    const auto it = std::min_element(held_.begin(), held_.end(),
+                                     [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+    if (it != held_.end()) {
+      oldest_ = it->id.value;
+      const launch_record& record = *launches_.find(it->id, it->stream);
+      for (const block_access& a : record.accesses) {
+        for_each(a.range, [&](block_id b) { notes_[b.value].wanted_by = oldest_; });
+      }
+      if (distinct_blocks(record) > map_.budget()) {
+        it->hopeless = true;
+      } else if (it->let_go || !policy_->holds_launches() || statistics_.finished < paused_until_ ||
+                 policy_->ready(it->id, it->stream, map_)) {
+        missing = demand(record, std::exchange(it->faulted, true));
+      }
+    }
+    if (missing == 0 && live_ <= map_.budget() && inward_.requested.empty() && inward_.planned.empty()) {
+      bring_all();
+    }
+    make_room_for(missing);
+  }
+  /// @param told  The policy knows.
+  /// @returns     Blocks that need room.
+  std::uint64_t demand(const launch_record& record, bool told) {
+    std::uint64_t missing = 0;
+    for (const block_access& a : record.accesses) {
+      for_each(a.range, [&](block_id b) {
+        if (map_.present(b) && map_[b].moving != motion::leaving) {
+          return;
+        }
+        ++missing;
+        if (!told) {
+          ++statistics_.faults;
+          policy_->on_fault({b, a.mode == access::read ? access::read : access::update, record.id, memory_.now()},
+                            map_);
+        }
+        std::deque<command>& queue = inward_.demanded;
+        if (!queue.empty() && queue.back().range.end_value() == b.value) {
+          ++queue.back().range.count;
+        } else {
+          queue.push_back({.what = action::prefetch, .why = reason::fault, .to = map_.device(), .range = {b, 1}});
+        }
+      });
+    }
+    return missing;
+  }
+  /// All that is alive fits: then all of it is brought, so that no launch has to ask.
+  void bring_all() {
+    for_each({block_id{0}, map_.size()}, [&](block_id b) {
+      if (map_[b].life != liveness::live || map_.present(b) || !still(b) || notes_[b.value].host_views != 0) {
+        return;
+      }
+      std::deque<command>& queue = inward_.demanded;
+      if (!queue.empty() && queue.back().range.end_value() == b.value) {
+        ++queue.back().range.count;
+      } else {
+        queue.push_back({.what = action::prefetch, .why = reason::predicted, .to = map_.device(), .range = {b, 1}});
+      }
+    });
+  }
+  /// Least recently used blocks leave until there is room for so many, dead ones first.
+  void make_room_for(std::uint64_t missing) {
+    const std::uint64_t staying = map_.occupied() - map_.leaving() + missing;
+    std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, map_.budget());
+    for (const bool dead : {true, false}) {
+      if (surplus == 0) {
+        return;
+      }
+      map_.for_each_least_recently_migrated([&](block_id b) {
+        if ((map_[b].life != liveness::live && map_[b].users == 0) != dead || !still(b) || held_down(b)) {
+          return true;
+        }
+        const command c{.what = dead ? action::discard : action::evict,
+                        .why = missing != 0 ? reason::make_room : reason::over_budget,
+                        .to = location::host(),
+                        .range = {b, 1}};
+        (dead ? discards_ : outward_).demanded.push_back(c);
+        return --surplus != 0;
+      });
+    }
+    starving_ = surplus != 0 && missing != 0;
+  }
+
+  /// Nothing executes, nothing moves, all have said what they have to, and the launch got whatever could be had.
+  void refuse_if_stuck() {
+    look_for_all();
+    if (held_.empty() || stirred_ || !nothing_executes() || !inward_.issued.empty() || !outward_.issued.empty() ||
+        !discards_.issued.empty() || host_writes_.load(std::memory_order_relaxed) != 0) {
+      return;
+    }
+    const auto it = std::min_element(held_.begin(), held_.end(),
+                                     [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+    if (it->let_go && it->faulted) {
+      it->hopeless = it->hopeless || !all_of_it_there(*launches_.find(it->id, it->stream));
+    } else {
+      it->let_go = true;
+      stirred_ = true;
+    }
+  }
+  void refuse_if_hopeless(launch_id id, stream_id stream) {
+    const auto it = find_held(id);
+    if (it == held_.end() || !it->hopeless) {
+      return;
+    }
+    held_.erase(it);
+    const std::optional<launch_record> record = launches_.finish(id, {}, last_finish_, false);
+    for (const block_access& a : record->accesses) {
+      for_each(a.range, [&](block_id b) { map_.remove_user(b, a.mode); });
+    }
+    policy_->on_finish(id, stream, map_);
+    failures_of_demand_ = 0;
+    stirred_ = true;
+    note_pressure();
+    const std::uint64_t needed = distinct_blocks(*record);
+    if (needed > map_.budget()) {
+      throw error(status::out_of_device_memory, too_large(record->name, needed));
+    }
+    const std::string why = memory_.last_failure();
+    throw error(memory_.host_is_full() ? status::out_of_host_memory : status::out_of_device_memory,
+                "launch '" + record->name + "' cannot get its memory onto the device: " +
+                    (why.empty() ? std::string("nothing that is there may leave") : why));
+  }
+
+  /// @returns  Whether the host may use the blocks now; else what it takes is asked for.
+  bool bring_to_host(block_range range, access mode) {
+    bool there = true;
+    std::deque<command> wanted;
+    for_each(range, [&](block_id b) {
+      const block_state& s = map_[b];
+      const bool done = mode == access::read ? !(map_.resident(b) && (s.dirty || s.moving == motion::leaving))
+                                             : !map_.present(b) && !notes_[b.value].discarding;
+      there = there && done;
+      if (!done && map_.resident(b) && still(b)) {
+        wanted.push_back({.what = mode == access::read ? action::clean : action::evict,
+                          .why = reason::host,
+                          .to = location::host(),
+                          .range = {b, 1}});
+      }
+    });
+    if (there && mode != access::read) {
+      for_each(range, [&](block_id b) { map_.write_on_host(b); });
+    }
+    if (!there && outward_.requested.empty()) {
+      outward_.requested = std::move(wanted);
+    }
+    return there;
+  }
+
+  /// When all that is alive can be used and nothing is going to move, launches need not ask.
+  void look_for_all() {
+    if (all_there_ || oversubscribed() || !held_.empty() || !inward_.idle() || !outward_.idle() || !discards_.idle() ||
+        map_.occupied() > map_.budget()) {
+      return;
+    }
+    for (std::uint32_t b = 0; b < map_.size(); ++b) {
+      if (notes_[b].host_writes != 0 || (map_[block_id{b}].life == liveness::live && !map_.ready(block_id{b}))) {
+        return;
+      }
+    }
+    all_there_ = true;
+    note_pressure();
+  }
+
   void set_liveness(block_id b, liveness life) {
     live_ += life == liveness::live ? 1 : 0;
     live_ -= map_[b].life == liveness::live ? 1 : 0;
     map_.set_liveness(b, life);
+    all_there_ = all_there_ && (life != liveness::live || map_.ready(b));
     note_pressure();
   }
 
@@ -643,8 +1020,9 @@ class engine {
     for (const block_access& a : record->accesses) {
       for_each(a.range, [&](block_id b) {
         map_.remove_user(b, a.mode);
+        notes_[b.value].pins -= faultless ? 1 : 0;
         if (a.mode != access::read && map_.resident(b)) {
-          map_.write(b);
+          written(b);
         }
         if (std::exchange(notes_[b.value].prefetched_at, 0) != 0) {
           ++statistics_.prefetches_used;
@@ -663,6 +1041,22 @@ class engine {
       }
     }
     policy_->on_finish(record->id, record->stream, map_);
+  }
+  /// A launch wrote the block on the device.
+  void written(block_id b) {
+    const bool outdated = !map_[b].dirty;
+    map_.write(b);
+    if (outdated) {
+      outdate(b);
+    }
+  }
+  /// The host's copy is of no use any more.
+  void outdate(block_id b) {
+    if constexpr (faultless) {
+      if (notes_[b.value].host_views == 0) {
+        memory_.outdated({b, 1});
+      }
+    }
   }
 
   /// Nobody tells of faults: what a launch declared, and was not there, is there now.
@@ -748,12 +1142,15 @@ class engine {
         }
         note& n = notes_[b.value];
         n.ticket = 0;
+        if constexpr (faultless) {
+          note_end_of_demand(c, done);
+        }
         if (std::exchange(n.discarding, false) && done) {
           gone(b);
         } else if (map_[b].moving == motion::arriving) {
           map_.cancel_arriving(b);
         } else if (map_[b].moving == motion::cleaning && done) {
-          statistics_.out.bytes[static_cast<unsigned>(c.why)] += block_size.count;
+          statistics_.out.bytes[static_cast<unsigned>(c.why)] += block_.count;
           if (n.spoiled) {
             map_.stop_moving(b);
           } else {
@@ -770,9 +1167,21 @@ class engine {
     }
   }
 
+  /// What a launch waits for failed again and again: it will not get it.
+  void note_end_of_demand(const command& c, bool done) {
+    failures_of_demand_ =
+        done ? 0 : failures_of_demand_ + (c.why == reason::fault || c.why == reason::make_room ? 1 : 0);
+    if (failures_of_demand_ >= options_.failures_until_pause) {
+      for (held_launch& h : held_) {
+        h.hopeless = h.hopeless || h.id.value == oldest_;
+      }
+    }
+  }
+
   /// A block's contents have been given up.
   void gone(block_id b) {
     map_.discard(b);
+    outdate(b);
     notes_[b.value].prefetched_at = 0;
     notes_[b.value].discarding = false;
     ++statistics_.discarded;
@@ -850,6 +1259,14 @@ class engine {
   // --- issuing -----------------------------------------------------------------------------------------------------
 
   void issue() {
+    if constexpr (faultless) {
+      // Launches that saw all there was in place have not asked. Whoever comes now asks; whoever came is in the inbox.
+      if (!have_to_ask_.load(std::memory_order_relaxed) && !(outward_.idle() && discards_.idle())) {
+        all_there_ = false;
+        have_to_ask_.store(true, std::memory_order_seq_cst);
+        take_inbox();
+      }
+    }
     issue_discards();
     issue_outward();
     issue_inward();
@@ -863,7 +1280,7 @@ class engine {
         queue->pop_front();
         continue;
       }
-      if (c.why != reason::requested && statistics_.finished < paused_until_) {
+      if (c.why != reason::requested && c.why != reason::fault && statistics_.finished < paused_until_) {
         ++plans_;
         cancel(c);
         queue->pop_front();
@@ -872,7 +1289,7 @@ class engine {
       const bool keep = c.why == reason::keep;
       advance(c.range, prefix(c.range, [&](block_id b) {
                 return map_[b].life == liveness::unallocated || (map_.present(b) != keep && !going(b)) ||
-                       (keep && notes_[b.value].ticket != 0);
+                       with_host(b) || (keep && notes_[b.value].ticket != 0);
               }));
       if (c.range.empty()) {
         queue->pop_front();
@@ -902,7 +1319,7 @@ class engine {
       }
       const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(inward_));
       const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
-        return map_[b].life != liveness::unallocated && !going(b) && map_.present(b) == keep &&
+        return map_[b].life != liveness::unallocated && !going(b) && !with_host(b) && map_.present(b) == keep &&
                (!keep || notes_[b.value].ticket == 0) && (!backed || map_[b].copies.empty() == empty);
       });
       const command piece = take_piece(*queue, run);
@@ -961,7 +1378,7 @@ class engine {
       }
       const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(outward_));
       const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
-        return map_.resident(b) && still(b) && !launches_.executing_on(b) && (c.what != action::drop || may_drop(b)) &&
+        return map_.resident(b) && still(b) && !held_down(b) && (c.what != action::drop || may_drop(b)) &&
                (!backed || may_drop(b) == droppable);
       });
       if (run == 0) {
@@ -1027,6 +1444,13 @@ class engine {
 
   /// Discards need no link, so one that waits for a launch does not hold up the others.
   void issue_discards() {
+    for (; !discards_.demanded.empty(); discards_.demanded.pop_front()) {
+      const block_id b = discards_.demanded.front().range.first;
+      if (map_[b].life != liveness::live && map_[b].users == 0 && still(b) &&
+          !launches_.incomplete_up_to(launch_id{notes_[b.value].dead_after})) {
+        issue_discard({b, 1}, reason::dead);
+      }
+    }
     for (; !discards_.requested.empty(); discards_.requested.pop_front()) {
       block_range rest = discards_.requested.front().range;
       while (!rest.empty()) {
@@ -1097,7 +1521,7 @@ class engine {
     return l.issued.size() >= options_.commands_in_flight || blocks_left(l) == 0;
   }
   [[nodiscard]] std::uint32_t blocks_left(const lane& l) const {
-    const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / block_size);
+    const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / block_);
     return static_cast<std::uint32_t>(most - std::min(most, l.blocks));
   }
 
@@ -1124,6 +1548,15 @@ class engine {
 
   // --- questions ---------------------------------------------------------------------------------------------------
 
+  /// The host is writing the block, or about to.
+  [[nodiscard]] bool with_host(block_id b) const { return faultless && notes_[b.value].host_writes != 0; }
+  /// A launch that executes, or that waits for its turn, needs the block where it is.
+  [[nodiscard]] bool held_down(block_id b) const {
+    if constexpr (faultless) {
+      return notes_[b.value].pins != 0 || (notes_[b.value].wanted_by != 0 && notes_[b.value].wanted_by == oldest_);
+    }
+    return launches_.executing_on(b);
+  }
   /// The block is leaving the device, or its contents are being given up: it can come back when that is over.
   [[nodiscard]] bool going(block_id b) const { return map_[b].moving == motion::leaving || notes_[b.value].discarding; }
   /// No command is moving the block.
@@ -1192,20 +1625,25 @@ class engine {
   }
 
   void refresh_budget() {
-    std::uint64_t most = options_.budget / block_size;
+    std::uint64_t most = options_.budget / block_;
     if (options_.budget.count == 0) {
       // What is on its way holds room in the map, but may not hold memory yet: it counts as not there.
       const std::uint64_t held = (map_.occupied() - std::min<std::uint64_t>(map_.occupied(), inward_.blocks));
-      const bytes available = memory_.free_memory() + block_size * held;
-      most = available > options_.headroom ? (available - options_.headroom) / block_size : 0;
+      const bytes available = memory_.free_memory() + block_ * held;
+      most = available > options_.headroom ? (available - options_.headroom) / block_ : 0;
     }
     map_.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, map_.size())));
+    if constexpr (faultless) {
+      memory_.set_limit(map_.budget());
+      budget_now_.store(map_.budget(), std::memory_order_relaxed);
+      all_there_ = all_there_ && map_.occupied() <= map_.budget();
+    }
     note_pressure();
   }
 
-  static void count(traffic& t, reason why, bool copied) {
+  void count(traffic& t, reason why, bool copied) const {
     ++t.blocks[static_cast<unsigned>(why)];
-    t.bytes[static_cast<unsigned>(why)] += copied ? block_size.count : 0;
+    t.bytes[static_cast<unsigned>(why)] += copied ? block_.count : 0;
   }
   void log_once(bool& logged, const std::string& line) {
     if (!std::exchange(logged, true) && options_.log) {
@@ -1234,6 +1672,7 @@ class engine {
   }
 
   Memory& memory_;
+  const bytes block_;
 
   std::mutex inbox_mutex_;
   std::vector<message> inbox_{};
@@ -1242,6 +1681,8 @@ class engine {
   std::atomic<std::uint64_t> finished_up_to_{0};
   std::atomic<bool> have_to_ask_{false};  // launches, before they are given to the device; written under the state lock
   bool holds_launches_ = false;
+  std::atomic<std::uint32_t> host_writes_{0};  // host views that write, on faultless memory; under the state lock
+  std::atomic<std::uint64_t> budget_now_{0};   // that of the map, for launches; written under the state lock
 
   mutable std::mutex state_mutex_;  // everything below
   engine_options options_;
@@ -1263,8 +1704,12 @@ class engine {
   std::uint64_t paused_until_ = 0;            // finished launches before which the policy's prefetches are left out
   std::uint32_t failures_in_a_row_ = 0;
   std::uint32_t pumps_ = 0;
-  std::vector<held_launch> held_{};  // in the order in which they asked
-  std::uint64_t live_ = 0;           // blocks with contents that matter
+  std::vector<held_launch> held_{};       // in the order in which they asked
+  std::uint64_t live_ = 0;                // blocks with contents that matter
+  std::uint64_t oldest_ = 0;              // faultless memory: the oldest launch that is held back
+  bool starving_ = false;                 // faultless memory: and there is no room for it yet
+  std::uint32_t failures_of_demand_ = 0;  // in a row
+  bool all_there_ = false;                // faultless memory: every block that is alive can be used, and stays
   nanoseconds last_finish_{};
   bool stirred_ = false;            // something happened that the policy has not been asked about
   bool host_copies_stay_ = backed;  // blocks may be current both here and on the host

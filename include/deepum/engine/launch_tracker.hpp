@@ -82,6 +82,16 @@ class launch_tracker {
     return found;
   }
 
+  /// A launch in flight; nullptr where it is not.
+  [[nodiscard]] const launch_record* find(launch_id id, stream_id stream) const {
+    if (stream.value >= streams_.size()) {
+      return nullptr;
+    }
+    const auto& launches = streams_[stream.value].launches;
+    const auto it = std::lower_bound(launches.begin(), launches.end(), id,
+                                     [](const launch_record& r, launch_id wanted) { return r.id < wanted; });
+    return it != launches.end() && it->id == id ? &*it : nullptr;
+  }
   /// Whether a launch that is executing now declares the block.
   [[nodiscard]] bool executing_on(block_id b) const {
     return std::any_of(streams_.begin(), streams_.end(), [b](const one_stream& s) {

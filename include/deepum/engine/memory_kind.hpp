@@ -52,7 +52,7 @@ struct device_event {
 template <class M>
 concept memory_kind = requires(M m, const M& c, block_range r, location l, std::uint64_t ticket, advice hint,
                                std::vector<device_event>& events) {
-  { c.base() } -> std::same_as<std::byte*>;         // first byte, aligned to block_size
+  { c.base() } -> std::same_as<std::byte*>;         // first byte, aligned to a block
   { c.capacity() } -> std::same_as<bytes>;          // length of the address range, whole blocks
   { c.place() } -> std::same_as<location>;          // the device
   { c.free_memory() } -> std::same_as<bytes>;       // device memory that is free now (of all processes)
@@ -73,6 +73,7 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
 /// * `lost_faults() -> std::uint64_t`, `fault_feed() -> std::string`: for statistics.
 /// * `hurry()`: as `notify`, for when a launch waits for the pump.
 /// * `renew(block_range)`: discarded blocks are in use again, and may be touched without being prefetched.
+/// * `block() -> bytes`: size of its blocks, a power of two; else `block_size`.
 namespace detail {
 template <class M>
 concept chooses_its_depth = requires {
@@ -89,6 +90,19 @@ template <class M>
 concept can_hurry = requires(M m) { m.hurry(); };
 template <class M>
 concept renews_blocks = requires(M m, block_range r) { m.renew(r); };
+template <class M>
+concept chooses_its_block = requires(const M& c) {
+  { c.block() } -> std::same_as<bytes>;
+};
+/// Size of the memory's blocks.
+template <memory_kind M>
+[[nodiscard]] bytes block_of(const M& memory) {
+  if constexpr (chooses_its_block<M>) {
+    return memory.block();
+  } else {
+    return block_size;
+  }
+}
 }  // namespace detail
 
 /// Memory whose contents on the host stay where they are while the device has a copy, so that what was not written need
@@ -110,6 +124,25 @@ concept backed_memory_kind = memory_kind<M> && requires(M m, block_range r, std:
   { m.clean(r, ticket) } -> std::same_as<bool>;     // copy to the host, the device keeps its copy
   { m.drop(r, ticket) } -> std::same_as<bool>;      // give the room up without a copy
 };
+
+/// Backed memory that nobody moves but the engine: a launch that begins where a block is missing breaks the device. So
+/// the engine does itself what a driver does on a page fault, and holds every launch back until all that it declares is
+/// there (docs/adr/0007). Arrived means that launches may begin: what `order_after_arrival` makes them wait for is the
+/// memory's business, and the stream's.
+///
+/// The host does not use the arena's addresses. It is given others by `host_address`, for blocks that the engine has
+/// brought to the host.
+template <class M>
+concept faultless_memory_kind =
+    backed_memory_kind<M> && requires(M m, const M& c, block_range r, bytes offset, std::uint64_t blocks) {
+      { M::faultless } -> std::convertible_to<bool>;
+      // Where the host finds these bytes; nullptr: the host has no memory left. Stays until the blocks move.
+      { m.host_address(offset, offset) } -> std::same_as<std::byte*>;
+      { m.set_limit(blocks) } -> std::same_as<void>;  // blocks that it may have room for on the device from now on
+      { m.outdated(r) } -> std::same_as<void>;        // the host's copy of the blocks is of no use any more
+      { c.last_failure() } -> std::convertible_to<std::string>;  // of a command, for people; empty: none
+      { c.host_is_full() } -> std::same_as<bool>;                // the last command failed for want of host memory
+    };
 
 }  // namespace v0
 }  // namespace deepum

@@ -25,8 +25,9 @@ inline constexpr archive_tag saved_policy_tag = make_archive_tag("plcy");
 ///
 /// They mean the same to a program that allocates in the same order: blocks and operands are named by their place in
 /// the arena. Cost: linear in the memory of the tables.
-[[nodiscard]] inline std::vector<std::byte> save_tables(const policy& from) {
-  archive_writer out;
+/// @param block  Size of a block.
+[[nodiscard]] inline std::vector<std::byte> save_tables(const policy& from, bytes block = block_size) {
+  archive_writer out(block);
   out.section(detail::saved_policy_tag, [&] {
     const std::string_view name = from.name();
     out.put(policy_tables_version);
@@ -40,10 +41,12 @@ inline constexpr archive_tag saved_policy_tag = make_archive_tag("plcy");
 /// Gives a policy the tables of an earlier run. It has been told of no event yet.
 /// @param archive  As `save_tables` made it; anything else is refused.
 /// @param blocks   Of the arena; the tables may name no others.
+/// @param block    Size of one.
 /// @errors         `status::bad_format`: damaged, of another policy, of another version or of other options, and says
 ///                 which. Then the policy is as it was.
-inline void load_tables(policy& into, std::span<const std::byte> archive, std::uint32_t blocks) {
-  archive_reader in(archive);
+inline void load_tables(policy& into, std::span<const std::byte> archive, std::uint32_t blocks,
+                        bytes block = block_size) {
+  archive_reader in(archive, block);
   const std::string name = in.section(detail::saved_policy_tag, [&] {
     const auto version = in.get<std::uint32_t>();
     if (version != policy_tables_version) {

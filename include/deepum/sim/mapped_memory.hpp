@@ -23,6 +23,9 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
+class stream;
+class event;
+
 /// Memory whose blocks the program maps and copies itself, as with the CUDA virtual memory management calls: no page
 /// faults, and nothing moves by itself.
 ///
@@ -30,8 +33,18 @@ namespace sim {
 /// device; one that is unmapped or dropped without `copy_out` has lost what the device wrote, and the older contents of
 /// the host come back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize`
 /// throws). The range that everybody sees holds the device's copy where it differs.
+///
+/// Of an arena it is a `faultless_memory_kind`.
 class mapped_memory : private address_space {
  public:
+  using device_type = device;
+  using stream_type = stream;
+  using event_type = event;
+
+  static constexpr bool faultless = true;
+  static constexpr std::uint32_t commands_in_flight = 16;
+  static constexpr bytes bytes_in_flight{std::uint64_t{128} << 20};
+
   /// @param capacity  Length of the address range, whole blocks.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
   mapped_memory(device& owner, bytes capacity)
@@ -64,6 +77,70 @@ class mapped_memory : private address_space {
   using address_space::now;
   using address_space::place;
   using address_space::poll;
+
+  /// Device memory that is free, whole blocks. Threads: any.
+  [[nodiscard]] bytes free_memory() const {
+    const auto lock = loop().lock();
+    return block_size * owner_.memory_driver().free_rooms();
+  }
+
+  /// @name Commands of an engine
+  /// See `faultless_memory_kind`. Only queued, also when they are called from the pump.
+  /// @{
+  bool prefetch(block_range range, std::uint64_t ticket) {
+    const auto lock = loop().lock();
+    if (give_memory(range, ticket)) {
+      queue_copy(in_, range, ticket, false);
+    }
+    return true;
+  }
+  bool populate(block_range range, std::uint64_t ticket) {
+    const auto lock = loop().lock();
+    if (give_memory(range, ticket)) {
+      report(device_event::kind::arrived, range, ticket);
+      report(device_event::kind::completed, range, ticket);
+    }
+    return true;
+  }
+  bool evict(block_range range, std::uint64_t ticket) {
+    const auto lock = loop().lock();
+    queue_copy(out_, range, ticket, true);
+    return true;
+  }
+  bool clean(block_range range, std::uint64_t ticket) {
+    const auto lock = loop().lock();
+    queue_copy(out_, range, ticket, false);
+    return true;
+  }
+  bool drop(block_range range, std::uint64_t ticket) {
+    const auto lock = loop().lock();
+    take_memory(range);
+    report(device_event::kind::departed, range, ticket);
+    report(device_event::kind::completed, range, ticket);
+    return true;
+  }
+  /// What is not on the device has nothing to give up: the host's memory costs nothing here.
+  bool discard(block_range range, std::uint64_t ticket) {
+    const auto lock = loop().lock();
+    for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+      if (at(block_id{b}).mapped) {
+        take_memory({block_id{b}, 1});
+      }
+    }
+    report(device_event::kind::completed, range, ticket);
+    return true;
+  }
+  /// No driver takes advice here.
+  static bool advise(block_range, advice, location) { return true; }
+  static void set_limit(std::uint64_t /*blocks*/) {}
+  static void outdated(block_range) {}
+  [[nodiscard]] std::byte* host_address(bytes offset, bytes /*size*/) const { return base() + offset.count; }
+  [[nodiscard]] std::string last_failure() const {
+    const auto lock = loop().lock();
+    return last_failure_;
+  }
+  [[nodiscard]] static bool host_is_full() { return false; }
+  /// @}
 
   /// Gives device memory to blocks that have none. The caller is blocked meanwhile.
   /// @errors  `status::out_of_device_memory`; then none of the blocks is mapped.
@@ -105,16 +182,7 @@ class mapped_memory : private address_space {
       call.wait([&] { return at(block_id{b}).copies == 0; });
     }
     call.spend(owner_.properties().map_call);
-    for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-      give_up(block_id{b});
-      at(block_id{b}).mapped = false;
-      owner_.memory_driver().give_room();
-      if (const walk* user = owner_.memory_driver().active_with(*this, block_id{b})) {
-        owner_.operations().fail(status::invalid_argument, unmapped(block_id{b}) + " any more, while kernel '" +
-                                                               user->name + "' (launch " +
-                                                               std::to_string(user->launch) + ") uses it");
-      }
-    }
+    take_memory(range);
   }
 
   /// Forgets the device's copy; the blocks stay mapped. The host's contents come back.
@@ -152,6 +220,7 @@ class mapped_memory : private address_space {
     block_range range{};
     std::uint64_t ticket = 0;
     std::uint32_t done = 0;
+    bool leaves = false;  ///< the device gives the blocks up when they have been copied
   };
   using queue = std::deque<queued_copy>;
 
@@ -193,14 +262,17 @@ class mapped_memory : private address_space {
   // ---- copies -----------------------------------------------------------------------------------------------------
 
   void submit(queue& q, block_range range, std::uint64_t ticket) {
-    expects(!range.empty(), "a copy of no blocks");
     const auto lock = loop().lock();
+    queue_copy(q, range, ticket, false);
+  }
+  void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves) {
+    expects(!range.empty(), "a copy of no blocks");
     for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
       expects(at(block_id{b}).mapped, "a block is copied that is not mapped");
       ++at(block_id{b}).copies;
       ++copies_;
     }
-    q.push_back({range, ticket});
+    q.push_back({.range = range, .ticket = ticket, .leaves = leaves});
     if (q.size() == 1) {
       next(q);
     }
@@ -259,19 +331,58 @@ class mapped_memory : private address_space {
   }
   void end_block(queue& q) {
     if (++q.front().done == q.front().range.count) {
-      device_event e;
-      e.what = device_event::kind::completed;
-      e.range = q.front().range;
-      e.ticket = q.front().ticket;
-      emit(e);
+      const queued_copy ended = q.front();
       q.pop_front();
+      if (ended.leaves) {
+        take_memory(ended.range);
+        report(device_event::kind::departed, ended.range, ended.ticket);
+      }
+      report(device_event::kind::completed, ended.range, ended.ticket);
     }
     next(q);
+  }
+
+  // ---- commands of an engine --------------------------------------------------------------------------------------
+
+  void report(device_event::kind what, block_range range, std::uint64_t ticket) {
+    emit({.what = what, .why = reason::predicted, .range = range, .ticket = ticket});
+  }
+  /// All of it or nothing; then the command has failed.
+  bool give_memory(block_range range, std::uint64_t ticket) {
+    driver& rooms = owner_.memory_driver();
+    if (rooms.free_rooms() < range.count) {
+      last_failure_ = "no device memory to map " + std::to_string(range.count) + " blocks; " +
+                      std::to_string(rooms.free_rooms()) + " are free";
+      report(device_event::kind::failed, range, ticket);
+      return false;
+    }
+    for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+      expects(!at(block_id{b}).mapped, "a block is mapped that is mapped already");
+      (void)rooms.take_room(urgency::command, {});
+      at(block_id{b}).mapped = true;
+      at(block_id{b}).copy = state::garbage;
+    }
+    return true;
+  }
+  void take_memory(block_range range) {
+    for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+      expects(at(block_id{b}).mapped, "a block is unmapped that is not mapped");
+      expects(at(block_id{b}).copies == 0, "a block is unmapped that is being copied");
+      give_up(block_id{b});
+      at(block_id{b}).mapped = false;
+      owner_.memory_driver().give_room();
+      if (const walk* user = owner_.memory_driver().active_with(*this, block_id{b})) {
+        owner_.operations().fail(status::invalid_argument, unmapped(block_id{b}) + " any more, while kernel '" +
+                                                               user->name + "' (launch " +
+                                                               std::to_string(user->launch) + ") uses it");
+      }
+    }
   }
 
   device& owner_;
   std::vector<block> blocks_;
   std::uint32_t copies_ = 0;
+  std::string last_failure_{};
   queue in_;
   queue out_;
 };
