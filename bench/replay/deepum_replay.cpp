@@ -17,6 +17,7 @@
 #include "replay/replay.hpp"
 #include "replay/scenario.hpp"
 #include <deepum/policy/make_policy.hpp>
+#include <deepum/trace.hpp>
 
 #include <unistd.h>
 
@@ -29,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 ABSL_FLAG(
@@ -69,6 +71,8 @@ ABSL_FLAG(std::uint32_t, ways, deepum::block_table_shape{}.ways, "blocks in a ro
 ABSL_FLAG(std::uint32_t, successors, deepum::block_table_shape{}.successors,
           "successors of a block in deepum's block tables");
 ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step");
+ABSL_FLAG(std::string, trace, "",
+          "file for a trace of every launch, copy, fault and stall, for ui.perfetto.dev and ./run report");
 ABSL_FLAG(std::string, schedule, "", "file for the schedule, for a referee to check; needs a single policy");
 
 namespace deepum::replay {
@@ -214,7 +218,7 @@ std::vector<nanoseconds> times_of(const replay_result& result) {
 }
 
 policy_run run_policy(const std::string& policy, const program& what, const run_options& options,
-                      schedule_writer* schedule) {
+                      schedule_writer* schedule, deepum::trace* trace) {
   const workload& w = *what.workloads.front();
   replay_options how{
       .memory = memory_for(policy), .budget = options.budget, .costs = options.costs, .run_ahead = options.run_ahead};
@@ -230,11 +234,19 @@ policy_run run_policy(const std::string& policy, const program& what, const run_
   if (schedule != nullptr) {
     how.schedule = [schedule](const schedule_entry& e) { schedule->write(e); };
   }
+  if (trace != nullptr) how.observer = trace->observer();
   progress_bar bar{policy, what.turns.size()};
   how.progress = [&](std::size_t turn) { bar.show(turn + 1); };
   const auto begin = std::chrono::steady_clock::now();
   policy_run run{.policy = policy, .result = replay(what, std::move(chooser), how)};
   run.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (trace != nullptr) {
+    nanoseconds ended{};
+    for (std::size_t turn = 0; turn != run.result.turns.size(); ++turn) {
+      const nanoseconds began = std::exchange(ended, ended + run.result.turns[turn].time);
+      trace->span(absl::StrCat("step ", turn + 1), began, ended);
+    }
+  }
   return run;
 }
 
@@ -297,6 +309,7 @@ std::string table_of(const workload& w, const run_options& options, const std::v
 
 nlohmann::json json_of(const workload& w, const program& what, const run_options& options,
                        const std::vector<policy_run>& runs) {
+  const std::optional<std::uint32_t> lookahead = absl::GetFlag(FLAGS_lookahead).degree;
   nlohmann::json all{{"workload", w.name},
                      {"program", what.name},
                      {"launches", w.launches.size()},
@@ -309,6 +322,7 @@ nlohmann::json json_of(const workload& w, const program& what, const run_options
                      {"fault_latency_ns", options.costs.fault_latency.count()},
                      {"fault_overlap", options.costs.fault_overlap},
                      {"run_ahead", options.run_ahead},
+                     {"lookahead", lookahead ? nlohmann::json(*lookahead) : nlohmann::json(nullptr)},
                      {"steps", options.steps},
                      {"runs", nlohmann::json::array()}};
   for (const policy_run& r : runs) {
@@ -384,11 +398,23 @@ absl::Status run(const std::string& path) {
     schedule.emplace(p, schedule_header{options->budget, options->costs.h2d_gbps, options->costs.d2h_gbps,
                                         options->costs.copy_latency});
   }
+  const std::string trace_path = absl::GetFlag(FLAGS_trace);
+  if (!trace_path.empty()) trace::save(trace_path, {});
+  std::vector<std::unique_ptr<trace>> traces;
   std::vector<policy_run> runs;
-  for (const std::string& policy : options->policies)
-    runs.push_back(run_policy(policy, what, *options, schedule ? &*schedule : nullptr));
+  for (const std::string& policy : options->policies) {
+    if (!trace_path.empty()) traces.push_back(std::make_unique<trace>(trace_options{.name = policy}));
+    runs.push_back(run_policy(policy, what, *options, schedule ? &*schedule : nullptr,
+                              traces.empty() ? nullptr : traces.back().get()));
+  }
   std::fputs((scenario.empty() ? table_of(*w, *options, runs) : table_of(what, runs)).c_str(), stdout);
   if (schedule) schedule->finish();
+  if (!traces.empty()) {
+    std::vector<const trace*> kept;
+    for (const auto& t : traces)
+      kept.push_back(t.get());
+    trace::save(trace_path, kept);
+  }
   if (json.is_open()) {
     json << json_of(*w, what, *options, runs).dump(2) << '\n';
     json.close();

@@ -82,7 +82,7 @@ class replayer {
         gpu_(what.end_block(), static_cast<std::uint32_t>(options.budget / block_size), options.costs,
              options.memory == replay_memory::backed, options.schedule),
         memory_(gpu_),
-        engine_(memory_, std::move(chooser), {.budget = options.budget, .headroom = {}}) {
+        engine_(memory_, std::move(chooser), {.budget = options.budget, .headroom = {}, .observer = options.observer}) {
     gpu_.attach([this] { engine_.pump(); });
     live_.resize(gpu_.blocks());
     freed_after_.resize(gpu_.blocks());

@@ -2,6 +2,8 @@
 
 #include "replay/gpu.hpp"
 #include "replay/program.hpp"
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/memory_kind.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
@@ -29,6 +31,8 @@ struct replay_options {
   std::size_t run_ahead = 1;  ///< launches that the host enqueues beyond the executing one
   /// Takes everything that happens. Empty: nobody.
   gpu::schedule_sink schedule{};
+  /// As `engine_options::observer`. Empty: nobody.
+  std::function<void(const device_event&, launch_id)> observer{};
   /// Called when a turn has been enqueued and the one before it is over, with the number of turns. Empty: nobody.
   std::function<void(std::size_t)> progress{};
 };

@@ -27,6 +27,9 @@ struct policy_run {
   std::vector<std::uint64_t> bytes_in{};
   std::vector<std::uint64_t> bytes_out{};
   std::vector<std::int64_t> stall_ns{};
+  std::vector<std::uint64_t> prefetches_used{};    ///< blocks, like those below
+  std::vector<std::uint64_t> prefetches_late{};    ///< faulted while they were on their way
+  std::vector<std::uint64_t> prefetches_wasted{};  ///< left unused
   std::vector<float> loss{};
   std::uint64_t table_bytes = 0;
   std::string fault_feed{};  ///< where page faults were learnt of; empty where the device does not say
@@ -41,6 +44,7 @@ struct report {
   std::string precision{"fp32"};
   std::string driver{};  ///< of a GPU; empty for the simulated one
   bool evaluate = false;
+  std::optional<std::uint32_t> lookahead{};  ///< degree N; nothing: the policies' own
 };
 
 /// The first two steps are apart: memory is touched for the first time, and the tables are empty.
@@ -133,6 +137,9 @@ template <class T>
                         {"bytes_in", p.bytes_in},
                         {"bytes_out", p.bytes_out},
                         {"stall_ns", p.stall_ns},
+                        {"prefetches_used", p.prefetches_used},
+                        {"prefetches_late", p.prefetches_late},
+                        {"prefetches_wasted", p.prefetches_wasted},
                         {"loss", p.loss},
                         {"table_bytes", p.table_bytes}});
     if (!p.fault_feed.empty()) policies.back()["fault_feed"] = p.fault_feed;
@@ -143,6 +150,7 @@ template <class T>
                               {"precision", r.precision},
                               {"evaluate", r.evaluate}};
   if (!r.driver.empty()) json["driver"] = r.driver;
+  if (r.lookahead) json["lookahead"] = *r.lookahead;
   json["policies"] = std::move(policies);
   return json;
 }

@@ -21,6 +21,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/policy/make_policy.hpp>
 #include <deepum/sim/profile.hpp>
+#include <deepum/trace.hpp>
 
 #include <unistd.h>
 
@@ -30,6 +31,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +65,8 @@ ABSL_FLAG(double, learning_rate, 4e-3, "peak learning rate of AdamW");
 ABSL_FLAG(std::uint64_t, seed, 1, "of weights, batches and the sample");
 ABSL_FLAG(std::string, corpus, TRAIN_GPT_CORPUS, "the text to learn");
 ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step");
+ABSL_FLAG(std::string, trace, "",
+          "file for a trace of every launch, copy, fault and stall, for ui.perfetto.dev and ./run report");
 ABSL_FLAG(std::string, tables, "",
           "file for what the policy learns: the run begins with it, where it is there, and replaces it at the end");
 ABSL_FLAG(std::int64_t, sample, 160, "bytes that the trained model writes at the end");
@@ -282,19 +286,26 @@ absl::Status run() {
     if (!json) return absl::PermissionDeniedError(absl::StrCat("cannot write to the JSON file '", json_path, "'"));
   }
 
+  const std::string trace_path = absl::GetFlag(FLAGS_trace);
+  if (!trace_path.empty()) deepum::trace::save(trace_path, {});
+  std::vector<std::unique_ptr<deepum::trace>> traces;
+
   report result{.device = device.name,
                 .footprint = footprint_of(*options),
                 .budget = options->budget,
                 .precision = absl::GetFlag(FLAGS_precision),
                 .driver = device.driver,
-                .evaluate = options->use == purpose::evaluation};
+                .evaluate = options->use == purpose::evaluation,
+                .lookahead = options->lookahead.degree};
   std::string sample;
   for (const std::string& policy : options->policies) {
     progress_line line{options->steps};
     const bool write = policy == options->policies.front() && options->sample > 0;
+    if (!trace_path.empty()) traces.push_back(std::make_unique<deepum::trace>(deepum::trace_options{.name = policy}));
     result.runs.push_back(with_backend(*options, [&]<class Backend>() {
       return train<Backend>(
-          *options, policy, *text, [&](const policy_run& r) { line.show(r); }, write ? &sample : nullptr);
+          *options, policy, *text, [&](const policy_run& r) { line.show(r); }, write ? &sample : nullptr,
+          traces.empty() ? nullptr : traces.back().get());
     }));
   }
 
@@ -305,6 +316,12 @@ absl::Status run() {
     json << json_of(result).dump(2) << '\n';
     json.close();
     if (!json) return absl::DataLossError(absl::StrCat("could not write all of the JSON file '", json_path, "'"));
+  }
+  if (!traces.empty()) {
+    std::vector<const deepum::trace*> runs;
+    for (const auto& t : traces)
+      runs.push_back(t.get());
+    deepum::trace::save(trace_path, runs);
   }
   if (const auto difference = difference_of_losses(result.runs)) {
     return absl::InternalError(absl::StrCat("policies changed what was computed: ", *difference));

@@ -6,6 +6,7 @@
 #include "text.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/stream.hpp>
+#include <deepum/trace.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
@@ -48,9 +49,10 @@ template <class Arena>
 /// @param policy   As `deepum::make_policy` names them; `ideal` gets a device that holds everything.
 /// @param text     What it learns.
 /// @param sample   Where the trained model writes a line to; null: it writes nothing.
+/// @param trace    Records the run; null: nobody does.
 template <class Backend>
 policy_run train(const run_options& options, const std::string& policy, const std::string& text,
-                 const progress& on_step, std::string* sample) {
+                 const progress& on_step, std::string* sample, deepum::trace* trace = nullptr) {
   const bytes capacity = capacity_for(gpt<Backend>::footprint(options.shape, options.use));
   const bytes memory = policy == "ideal" ? capacity : options.budget;
   const auto gpu_owner = Backend::make_device(options, memory);
@@ -65,7 +67,8 @@ policy_run train(const run_options& options, const std::string& policy, const st
                                       .policy = policy,
                                       .tuning = {.lookahead = options.lookahead.degree, .hold_launches = options.hold},
                                       .tables = options.tables};
-  arena_options.observer = [&](const deepum::device_event& e, deepum::launch_id launch) {
+  arena_options.observer = [&, trace](const deepum::device_event& e, deepum::launch_id launch) {
+    if (trace != nullptr) trace->see(e, launch);
     if (e.what != deepum::device_event::kind::fault) return;
     const std::lock_guard lock(faulted_mutex);
     faulted.push_back(launch);
@@ -91,7 +94,9 @@ policy_run train(const run_options& options, const std::string& policy, const st
     }
     const deepum::launch_id last_changing = arena.engine().last_launch();
     run.loss.push_back(model.loss());
-    run.step_ns.push_back((gpu.now() - began).count());
+    const deepum::nanoseconds ended = gpu.now();
+    run.step_ns.push_back((ended - began).count());
+    if (trace != nullptr) trace->span("step " + std::to_string(step + 1), began, ended);
 
     const deepum::statistics now = arena.statistics();
     const deepum::statistics difference = now - before;
@@ -106,6 +111,9 @@ policy_run train(const run_options& options, const std::string& policy, const st
     run.bytes_in.push_back(difference.in.all_bytes());
     run.bytes_out.push_back(difference.out.all_bytes());
     run.stall_ns.push_back(difference.stalled.count());
+    run.prefetches_used.push_back(difference.prefetches_used);
+    run.prefetches_late.push_back(difference.prefetches_late);
+    run.prefetches_wasted.push_back(difference.prefetches_wasted);
     run.table_bytes = now.policy.table_bytes;
     on_step(run);
   }

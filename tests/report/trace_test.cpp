@@ -1,0 +1,331 @@
+#include "nlohmann/json.hpp"
+#include <deepum/deepum.hpp>
+#include <deepum/trace.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trace_test {
+
+using namespace deepum;
+using namespace deepum::literals;
+using kind = device_event::kind;
+using json = nlohmann::json;
+
+nanoseconds us(std::int64_t n) { return nanoseconds{1000 * n}; }
+block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
+
+struct recorder {
+  trace made;
+
+  explicit recorder(trace_options options = {}) : made(std::move(options)) {}
+
+  void issue(std::uint64_t id, const std::string& name, std::uint16_t stream, nanoseconds at = {}) {
+    const launch_record record{.id = launch_id{id}, .stream = stream_id{stream}, .name = name};
+    made.see({.what = kind::launch_issued, .at = at, .record = &record}, launch_id{id});
+  }
+  void finish(std::uint64_t id, nanoseconds began, nanoseconds at, nanoseconds stalled = {}) {
+    made.see({.what = kind::launch_finished,
+              .timed = began != nanoseconds{},
+              .launch = launch_id{id},
+              .at = at,
+              .began = began,
+              .stalled = stalled},
+             launch_id{id});
+  }
+  void move(kind what, block_range range, nanoseconds began, nanoseconds at, reason why = reason::predicted,
+            action did = action::prefetch, std::uint64_t ticket = 1) {
+    made.see({.what = what, .why = why, .range = range, .at = at, .began = began, .ticket = ticket, .did = did}, {});
+  }
+
+  [[nodiscard]] std::string text() const {
+    const trace* const one = &made;
+    std::ostringstream out;
+    trace::write(out, {&one, 1});
+    return out.str();
+  }
+  [[nodiscard]] std::vector<json> events() const { return json::parse(text())["traceEvents"]; }
+  [[nodiscard]] std::vector<json> events(const std::string& category) const {
+    std::vector<json> chosen;
+    for (const json& e : events()) {
+      if (e.value("cat", "") == category) chosen.push_back(e);
+    }
+    return chosen;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> residency() const {
+    std::vector<std::uint64_t> bytes;
+    for (const json& e : events()) {
+      if (e["ph"] == "C") bytes.push_back(e["args"]["bytes"]);
+    }
+    return bytes;
+  }
+};
+
+/// What viewers need of an event, and that slices of a row do not overlap.
+void check_viewable(const std::vector<json>& events) {
+  std::map<std::pair<int, int>, double> ends;
+  for (const json& e : events) {
+    CAPTURE(e.dump());
+    const std::string phase = e["ph"];
+    CHECK((phase == "X" || phase == "C" || phase == "i" || phase == "M"));
+    CHECK(e["pid"].is_number_integer());
+    CHECK(e["tid"].is_number_integer());
+    CHECK(e["name"].is_string());
+    if (phase == "M") continue;
+    CHECK(e["ts"].get<double>() >= 0);
+    if (phase == "i") CHECK(e["s"] == "t");
+    if (phase == "X") {
+      CHECK(e["dur"].get<double>() >= 0);
+      double& end = ends[{e["pid"].get<int>(), e["tid"].get<int>()}];
+      CHECK(e["ts"].get<double>() >= end - 0.0005);
+      end = e["ts"].get<double>() + e["dur"].get<double>();
+    }
+  }
+}
+
+TEST_CASE("launches have their names, each stream has a row, and the times are microseconds from the first event on") {
+  recorder r;
+  r.issue(1, "gemm", 0, us(5000));
+  r.issue(2, "relu \"x\"\n", 1, us(5000));
+  r.finish(1, us(5010), us(5030));
+  r.finish(2, nanoseconds{5'011'500}, us(5013));
+  const std::vector<json> launches = r.events("launch");
+  REQUIRE(launches.size() == 2);
+  CHECK(launches[0]["name"] == "gemm");
+  CHECK(launches[0]["ts"] == 0.0);
+  CHECK(launches[0]["dur"] == 20.0);
+  CHECK(launches[0]["args"]["launch"] == 1);
+  CHECK(launches[1]["name"] == "relu \"x\"\n");
+  CHECK(launches[1]["ts"] == 1.5);
+  CHECK(launches[1]["dur"] == 1.5);
+  CHECK(launches[0]["tid"] != launches[1]["tid"]);
+  std::map<int, std::string> rows;
+  for (const json& e : r.events()) {
+    if (e["name"] == "thread_name") rows[e["tid"]] = e["args"]["name"];
+  }
+  CHECK(rows[launches[0]["tid"]] == "stream 0");
+  CHECK(rows[launches[1]["tid"]] == "stream 1");
+  check_viewable(r.events());
+}
+
+TEST_CASE("of untimed launches the order is drawn: each begins when it was issued, or the one before it was over") {
+  recorder r;
+  r.issue(1, "a", 0, us(10));
+  r.issue(2, "b", 0, us(11));
+  r.issue(3, "c", 0, us(90));
+  r.finish(1, {}, us(40));
+  r.finish(2, {}, us(60));
+  r.finish(3, {}, us(95));
+  const std::vector<json> launches = r.events("launch");
+  REQUIRE(launches.size() == 3);
+  const double expected[][2] = {{0, 30}, {30, 20}, {80, 5}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(launches[i]["ts"] == expected[i][0]);
+    CHECK(launches[i]["dur"] == expected[i][1]);
+    CHECK(launches[i]["args"]["timed"] == false);
+  }
+}
+
+TEST_CASE("a wait lies where the stream was idle, and else in its launch") {
+  recorder r;
+  r.issue(1, "first", 0, us(100));
+  r.finish(1, us(100), us(200));
+  r.issue(2, "waits before", 0, us(150));
+  r.finish(2, us(260), us(300), us(60));
+  r.issue(3, "waits within", 0, us(200));
+  r.finish(3, us(300), us(400), us(70));
+  r.issue(4, "held", 0, us(390));
+  r.made.see({.what = kind::launch_released, .at = us(450), .began = us(400)}, launch_id{4});
+  r.finish(4, us(450), us(460));
+  const std::vector<json> waits = r.events("stall");
+  REQUIRE(waits.size() == 3);
+  const double expected[][2] = {{100, 60}, {200, 70}, {300, 50}};
+  const std::uint64_t launch[] = {2, 3, 4};
+  for (std::size_t i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    CHECK(waits[i]["ts"] == expected[i][0]);
+    CHECK(waits[i]["dur"] == expected[i][1]);
+    CHECK(waits[i]["args"]["launch"] == launch[i]);
+  }
+  CHECK(waits[0]["name"] == "waits for blocks");
+  CHECK(waits[2]["name"] == "held back");
+  CHECK(waits[2]["args"]["name"] == "held");
+  check_viewable(r.events());
+}
+
+TEST_CASE("copies of one direction follow one another; what was not copied has no length") {
+  recorder r;
+  r.move(kind::arrived, blocks(0, 4), us(10), us(30));
+  r.move(kind::arrived, blocks(4, 2), us(15), us(40));
+  r.move(kind::arrived, blocks(6), {}, us(50));
+  r.move(kind::departed, blocks(0, 4), us(20), us(60), reason::make_room, action::evict);
+  r.move(kind::departed, blocks(4), {}, us(61), reason::dead, action::discard);
+  r.move(kind::completed, blocks(5), us(62), us(70), reason::write_back, action::clean);
+  r.move(kind::completed, blocks(6), {}, us(70));
+  const std::vector<json> in = r.events("copy_in");
+  REQUIRE(in.size() == 2);
+  CHECK(in[0]["ts"] == 0.0);
+  CHECK(in[0]["dur"] == 20.0);
+  CHECK(in[0]["args"]["bytes"] == 8 << 20);
+  CHECK(in[1]["ts"] == 20.0);
+  CHECK(in[1]["dur"] == 10.0);
+  CHECK(r.events("arrived").size() == 1);
+  const std::vector<json> out = r.events("copy_out");
+  REQUIRE(out.size() == 2);
+  CHECK(out[0]["name"] == "make_room");
+  CHECK(out[1]["name"] == "write_back");
+  CHECK(out[1]["args"]["first"] == 5);
+  const std::vector<json> evicted = r.events("evicted");
+  REQUIRE(evicted.size() == 2);
+  CHECK(evicted[0]["args"]["how"] == "evict");
+  CHECK(evicted[1]["args"]["how"] == "discard");
+  CHECK(evicted[1]["name"] == "dead");
+  check_viewable(r.events());
+}
+
+TEST_CASE("residency counts each block once, and a clean changes nothing") {
+  recorder r;
+  r.move(kind::arrived, blocks(0, 4), us(10), us(20));
+  r.move(kind::arrived, blocks(2, 4), us(20), us(30));
+  r.move(kind::arrived, blocks(2, 4), {}, us(31));
+  r.move(kind::completed, blocks(0), us(31), us(32), reason::write_back, action::clean);
+  r.move(kind::departed, blocks(0, 3), us(32), us(40));
+  r.move(kind::departed, blocks(0), {}, us(41));
+  CHECK(r.residency() == std::vector<std::uint64_t>{0, 8 << 20, 12 << 20, 6 << 20});
+}
+
+TEST_CASE("what was forgotten is counted, and the blocks that it brought are still there") {
+  recorder r{{.events = 3}};
+  r.move(kind::arrived, blocks(0, 4), us(10), us(20));
+  r.move(kind::departed, blocks(1), us(20), us(30));
+  r.move(kind::arrived, blocks(7), us(30), us(40));
+  r.move(kind::departed, blocks(0), us(40), us(50));
+  r.move(kind::arrived, blocks(1), us(50), us(60));
+  CHECK(r.made.forgotten() == 2);
+  CHECK(r.residency() == std::vector<std::uint64_t>{6 << 20, 8 << 20, 6 << 20, 8 << 20});
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> before;
+  for (const json& e : r.events("arrived")) {
+    CHECK(e["name"] == "before");
+    CHECK(e["ts"] == 0.0);
+    before.emplace_back(e["args"]["first"], e["args"]["blocks"]);
+  }
+  CHECK(before == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 1}, {2, 2}});
+  CHECK(r.events("copy_in").front()["args"]["first"] == 7);  // in order of time, although the ring has wrapped
+}
+
+TEST_CASE("names are bounded in number") {
+  recorder r{{.events = 2}};
+  for (std::uint64_t i = 1; i <= 70'000; ++i) {
+    r.issue(i, "kernel " + std::to_string(i), 0);
+    r.finish(i, us(1), us(2));
+  }
+  CHECK(r.events("launch").back()["name"] == "(one name too many)");
+}
+
+TEST_CASE("a trace that nothing was recorded in, and a file of several runs, can be read") {
+  const recorder nothing;
+  check_viewable(nothing.events());
+  recorder a{{.name = "um"}};
+  recorder b{{.name = "auto"}};
+  a.issue(1, "k", 0, us(900));
+  a.finish(1, us(900), us(950));
+  b.made.span("step 1", us(70), us(80));
+  const trace* const both[] = {&a.made, &b.made};
+  std::ostringstream out;
+  trace::write(out, both);
+  const std::vector<json> events = json::parse(out.str())["traceEvents"];
+  check_viewable(events);
+  std::map<int, std::string> names;
+  std::map<int, int> slices;
+  for (const json& e : events) {
+    if (e["name"] == "process_name") names[e["pid"]] = e["args"]["name"];
+    if (e["ph"] == "X") {
+      CHECK(e["ts"] == 0.0);
+      ++slices[e["pid"]];
+    }
+  }
+  CHECK(names == std::map<int, std::string>{{1, "um"}, {2, "auto"}});
+  CHECK(slices == std::map<int, int>{{1, 1}, {2, 1}});
+}
+
+TEST_CASE("a trace that cannot be written says so, and one without room is refused") {
+  const trace t;
+  try {
+    t.save("/no/such/folder/trace.json");
+    FAIL("it was written");
+  } catch (const error& e) {
+    CHECK(e.code() == status::io_failure);
+    CHECK(std::string{e.what()}.find("/no/such/folder/trace.json") != std::string::npos);
+  }
+  CHECK_THROWS_AS(trace({.events = 0}), error);
+}
+
+const sim::kernel add{[](float* y, const float* x, std::size_t) { y[0] += x[0]; },
+                      [](sim::work& w, float* y, const float* x, std::size_t n) {
+                        w.updates(y, n * sizeof(float)).reads(x, n * sizeof(float));
+                      }};
+
+TEST_CASE("the trace of an arena agrees with its statistics, under every policy") {
+  for (const std::string policy : {"um", "lru", "deepum", "auto"}) {
+    CAPTURE(policy);
+    constexpr std::size_t n = std::size_t{2} << 20;  // 8 MiB each
+    sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 64_MiB}};
+    recorder r;
+    statistics s;
+    {
+      arena arena{gpu, {.capacity = 256_MiB, .device_budget = 48_MiB, .policy = policy, .observer = r.made.observer()}};
+      stream stream{arena};
+      std::vector<float*> x;
+      for (int i = 0; i < 12; ++i) {
+        x.push_back(arena.allocate<float>(n));
+        stream.memset(x.back(), 0, bytes{n * sizeof(float)});
+      }
+      for (int step = 0; step < 5; ++step) {
+        for (std::size_t i = 1; i < x.size(); ++i)
+          stream.launch("add", 1, 1, 0, add, x[i], x[i - 1], n);
+      }
+      stream.synchronize();
+      s = arena.statistics();
+    }
+    check_viewable(r.events());
+    std::uint64_t in = 0;
+    std::uint64_t out = 0;
+    std::map<std::string, std::uint64_t> in_by;
+    for (const json& e : r.events("copy_in")) {
+      in += e["args"]["bytes"].get<std::uint64_t>();
+      in_by[e["name"]] += e["args"]["bytes"].get<std::uint64_t>();
+    }
+    for (const json& e : r.events("copy_out"))
+      out += e["args"]["bytes"].get<std::uint64_t>();
+    CHECK(in == s.in.all_bytes());
+    CHECK(out == s.out.all_bytes());
+    CHECK(in_by["fault"] == s.in.bytes_for(reason::fault));
+    CHECK(in_by["predicted"] == s.in.bytes_for(reason::predicted));
+    CHECK(in_by["issued"] == s.in.bytes_for(reason::issued));
+    CHECK(r.events("fault").size() == s.faults);
+    CHECK(r.events("launch").size() == s.finished);
+    std::set<std::string> names;
+    for (const json& e : r.events("launch"))
+      names.insert(e["name"].get<std::string>());
+    CHECK(names == std::set<std::string>{"add", "memset"});
+    double stalled = 0;
+    for (const json& e : r.events("stall"))
+      stalled += e["dur"].get<double>();
+    CHECK(stalled == doctest::Approx(static_cast<double>(s.stalled.count()) / 1000).epsilon(0.001));
+    CHECK(stalled > 0);
+    const std::vector<std::uint64_t> held = r.residency();
+    CHECK(held.size() > 20);
+    CHECK(*std::max_element(held.begin(), held.end()) <= (64_MiB).count);  // a fault may take more than the budget
+    CHECK(*std::max_element(held.begin(), held.end()) >= (44_MiB).count);
+  }
+}
+
+}  // namespace trace_test
