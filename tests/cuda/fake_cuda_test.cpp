@@ -971,6 +971,11 @@ TEST_CASE("handles count against the memory they are of until they are released 
   CHECK(fake_cuda::stats().device_handles_peak == 8_MiB);
   CHECK(fake_cuda::stats().host_handles == 6_MiB);
   CHECK(fake_cuda::stats().host_handles_peak == 6_MiB);
+  fake_cuda::set_host_memory(6_MiB);
+  CHECK(release(b.handles.back()) == CUDA_SUCCESS);
+  (void)b.make(on_host);
+  CHECK(fake_cuda::stats().host_handles == 4_MiB);
+  CHECK(fake_cuda::stats().host_handles_peak == 6_MiB);
 }
 
 TEST_CASE("the device and the host may access what was granted to each, until it is unmapped") {
