@@ -41,8 +41,8 @@ BUDGET_COLOURS = ("#1f4e8c", "#5b8fc7", "#a9c6e6", "#d9a441", "#8c5a1f")
 KERNEL_COLOURS = ("#2b5fa8", "#d08a2e", "#3c8f5a", "#7a4f9a", "#b05a7a", "#4f9aa0")
 OTHER_KERNELS = "#b5b5b5"
 
-NARROW = 4.1  # inches: read on a phone without zooming
-WIDE = 7.6
+NARROW = 3.9  # inches: read on a phone without zooming
+WIDE = 9.4  # scrolls there
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d232b; --soft: #5b6570; --line: #d8dde3; --back: #f4f6f8; --card: #fff; }
@@ -55,7 +55,7 @@ h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 p { max-width: 46rem; margin: .3rem 0 .8rem; color: var(--soft); }
 nav { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .6rem 0; }
 nav a { color: #1f4e8c; padding: .35rem 0; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); gap: .9rem; align-items: start; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); gap: .9rem; align-items: start; }
 .plots.wide { grid-template-columns: minmax(0, 1fr); }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .6rem; min-width: 0; }
 figcaption { font-size: .9rem; margin-bottom: .3rem; }
@@ -63,7 +63,7 @@ figcaption b { display: block; }
 figcaption span { color: var(--soft); }
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
 svg { display: block; width: 100%; height: auto; }
-.wide svg { min-width: 42rem; }
+.wide svg { min-width: 54rem; }
 table { border-collapse: collapse; font-size: .85rem; background: var(--card); font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
@@ -314,7 +314,7 @@ def lay_out(figure, handles=(), title=None, above=False):
     used = extent()
     for columns in range(len(handles), 0, -1):
         legend = figure.legend(handles=list(handles), title=title, frameon=False, ncol=columns, columnspacing=1.1, handlelength=1.3, borderaxespad=0.2,
-                               fontsize=8, title_fontsize=8, loc="lower center" if above else "upper center",
+                               fontsize=9, title_fontsize=9, loc="lower center" if above else "upper center",
                                bbox_to_anchor=(0.5, (used.y1 + 0.02 if above else used.y0 - 0.02) / height))
         figure.canvas.draw()
         if columns == 1 or legend.get_window_extent(renderer).width <= width * figure.dpi:
@@ -364,7 +364,7 @@ class Page:
             self.count += 1
             svg = finished_svg(figure, f"f{self.count}")
             self.parts.append(f'<figure data-plot="{section}"><figcaption><b>{html.escape(title)}</b><span>{html.escape(detail)}</span></figcaption>'
-                              f'<div class="scroll">{svg}</div></figure>\n')
+                              f'<div class="scroll" tabindex="0">{svg}</div></figure>\n')
         self.parts.append("</div>\n")
 
     def table(self, head, rows):
@@ -385,7 +385,7 @@ class Page:
 
 def mark(axes, value, y):
     """Writes the value at the end of its bar."""
-    axes.annotate(number(value), (value, y), xytext=(2.5, 0), textcoords="offset points", va="center", ha="left", fontsize=7.5)
+    axes.annotate(number(value), (value, y), xytext=(2.5, 0), textcoords="offset points", va="center", ha="left", fontsize=8.5)
 
 
 def plot_step_times(group):
@@ -397,7 +397,7 @@ def plot_step_times(group):
         mine = {r.budget: r.step_ns / length for r in group.runs if r.policy == p}
         rows.append((p, [(b, mine[b]) for b in [None, *budgets] if b in mine]))
     bars = sum(len(m) for _, m in rows)
-    figure, axes = plt.subplots(figsize=(NARROW, 0.9 + 0.17 * bars + 0.12 * len(rows)))
+    figure, axes = plt.subplots(figsize=(NARROW, 0.9 + 0.18 * bars + 0.13 * len(rows)))
     y, ticks = 0.0, []
     for p, mine in rows:
         top = y
@@ -447,7 +447,7 @@ def plot_steps(runs):
             values = [s[key] / scale for s in r.steps]
             axes.plot(range(1, len(values) + 1), values, color=colour(r.policy), label=r.policy, marker="o" if len(values) < 25 else None)
         axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, max(1, axes.get_ylim()[1]))
         axes.grid(axis="y", color="#e6e9ed")
         axes.yaxis.set_major_locator(MaxNLocator(4))
     all_axes[-1].set_xlabel("step")
@@ -480,7 +480,20 @@ def plot_prefetches(runs):
     return figure
 
 
-def plot_timeline(trace, step):
+def kernel_colours(traces):
+    """The kernels that take most of the time have a colour, the same one in every run."""
+    share = collections.Counter()
+    for t in traces:
+        times = collections.Counter()
+        begin, end, _ = (t.whole_steps() or [(0, math.inf, "")])[-1]
+        for e in (e for e in t.launches if begin <= e["ts"] < end):
+            times[e["name"]] += max(0, e["dur"] - e["args"]["stalled_ns"] / 1000)
+        for name, time in times.items():
+            share[name] += time / (sum(times.values()) or 1)
+    return {name: KERNEL_COLOURS[i] for i, (name, _) in enumerate(share.most_common(len(KERNEL_COLOURS)))}
+
+
+def plot_timeline(trace, step, fills):
     """Launches, copies, faults and stalls of one step, and the bytes on the device below."""
     begin, end, _ = step
     unit, length = time_unit(1000 * (end - begin))
@@ -494,10 +507,7 @@ def plot_timeline(trace, step):
 
     launches, stalls = within(trace.launches), within(trace.stalls)
     streams = sorted({e["tid"] for e in launches})
-    time_of = collections.Counter()
-    for e in launches:
-        time_of[e["name"]] += e["dur"]
-    fills = {name: KERNEL_COLOURS[i] for i, (name, _) in enumerate(time_of.most_common(len(KERNEL_COLOURS)))}
+    launched = {e["name"] for e in launches}
     figure, (axes, below) = plt.subplots(2, 1, figsize=(WIDE, 2.5 + 0.25 * len(streams)), sharex=True,
                                          gridspec_kw={"height_ratios": [len(streams) + 5, 2.6], "hspace": 0.12})
     rows = []
@@ -525,8 +535,8 @@ def plot_timeline(trace, step):
     axes.set_ylabel("what happens")
     axes.grid(axis="x", color="#e6e9ed")
     axes.set_axisbelow(True)
-    handles = [Patch(color=c, label=n) for n, c in fills.items()]
-    if len(time_of) > len(fills):
+    handles = [Patch(color=c, label=n) for n, c in fills.items() if n in launched]
+    if launched - set(fills):
         handles.append(Patch(color=OTHER_KERNELS, label="other launches"))
 
     held = [(t, b) for t, b in trace.memory if t < begin][-1:] + [(t, b) for t, b in trace.memory if begin <= t <= end]
@@ -623,8 +633,9 @@ def build(inputs):
 
     page.section("timeline", "One step in time",
                  "The last whole step of each traced run: launches by stream, coloured by kernel; copies each way, orange where a page fault asked for them; "
-                 "stalls are times in which nothing executes, because a launch waits for blocks.")
-    page.figures([((t.title(), t.whole_steps()[-1][2]), plot_timeline(t, t.whole_steps()[-1])) for t in inputs.traces if t.steps],
+                 "stalls are times that launches wait for blocks. What a launch waits while it runs is drawn in one, from its beginning.")
+    fills = kernel_colours(inputs.traces)
+    page.figures([((t.title(), t.whole_steps()[-1][2]), plot_timeline(t, t.whole_steps()[-1], fills)) for t in inputs.traces if t.steps],
                  "No trace was given: train_gpt --trace FILE and deepum-replay --trace FILE write one.", wide=True)
 
     page.section("residency", "What is on the device",
@@ -674,7 +685,7 @@ def main():
     parser.add_argument("--title", default="deepum: what runs measured")
     parser.add_argument("files", nargs="+", help="JSON of runs, traces")
     options = parser.parse_args()
-    plt.rcParams.update({"svg.hashsalt": "deepum", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8.5, "axes.titlesize": 9,
+    plt.rcParams.update({"svg.hashsalt": "deepum", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.5, "axes.titlesize": 9,
                          "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#9aa3ad", "lines.markersize": 3,
                          "lines.linewidth": 1.3, "savefig.facecolor": "none", "figure.facecolor": "none", "axes.facecolor": "none",
                          "figure.max_open_warning": 0})
