@@ -154,6 +154,8 @@ class trace {
     std::uint16_t stream = 0;
     std::uint32_t name = 0;
     block_range range{};
+    std::uint32_t changed =
+        0;  // of those blocks, the ones that came or left with it; a fault may bring the rest of one
     std::uint64_t launch = 0;
     nanoseconds began{};
     nanoseconds at{};
@@ -235,6 +237,7 @@ class trace {
       kept.began = std::min(std::max(e.began, until), e.at);
       until = std::max(until, e.at);
     }
+    kept.changed = what == track::cleaned ? e.range.count : apply(kept, resident_);
     keep(kept);
   }
 
@@ -244,20 +247,24 @@ class trace {
       return;
     }
     entry& oldest = ring_[next_];
-    apply(oldest, resident_before_);
+    (void)apply(oldest, resident_before_);
     ++forgotten_;
     oldest = e;
     next_ = (next_ + 1) % ring_.size();
   }
-  /// What an event does to the blocks that are on the device.
-  static void apply(const entry& e, std::vector<bool>& resident) {
+  /// What an event does to the blocks that are on the device. @returns  How many came or left.
+  static std::uint32_t apply(const entry& e, std::vector<bool>& resident) {
     if (e.what != track::arrived && e.what != track::departed) {
-      return;
+      return 0;
     }
     if (resident.size() < e.range.end_value()) {
       resident.resize(e.range.end_value());
     }
-    std::fill_n(resident.begin() + e.range.begin_value(), e.range.count, e.what == track::arrived);
+    const bool there = e.what == track::arrived;
+    const auto first = resident.begin() + e.range.begin_value();
+    const auto changed = static_cast<std::uint32_t>(std::count(first, first + e.range.count, !there));
+    std::fill_n(first, e.range.count, there);
+    return changed;
   }
   std::uint32_t number_of(std::string_view name) {
     auto known = numbers_.find(name);
@@ -352,24 +359,16 @@ class trace {
       }
     });
     write_names(file, process, streams);
-    std::vector<bool> resident = resident_before_;
-    std::uint64_t count = static_cast<std::uint64_t>(std::count(resident.begin(), resident.end(), true));
+    auto count = static_cast<std::uint64_t>(std::count(resident_before_.begin(), resident_before_.end(), true));
     if (!ring_.empty()) {
       write_residency(file, process, nanoseconds{}, count);
       write_blocks_before(file, process);
     }
     for_each([&](const entry& e) {
       write_entry(file, process, e, origin);
-      if (e.what == track::arrived || e.what == track::departed) {
-        const std::uint64_t before = count;
-        resident.resize(std::max<std::size_t>(resident.size(), e.range.end_value()));
-        const auto first = resident.begin() + e.range.begin_value();
-        const auto there = static_cast<std::uint64_t>(std::count(first, first + e.range.count, true));
-        count = e.what == track::arrived ? count + e.range.count - there : count - there;
-        apply(e, resident);
-        if (count != before) {
-          write_residency(file, process, e.at - origin, count);
-        }
+      if (e.changed != 0 && e.what != track::cleaned) {
+        count = e.what == track::arrived ? count + e.changed : count - e.changed;
+        write_residency(file, process, e.at - origin, count);
       }
     });
   }
@@ -415,7 +414,7 @@ class trace {
       }
       if (b != first) {
         begin_instant(file, process, in_row, "before", "arrived", nanoseconds{});
-        write_range(file, {block_id{first}, b - first});
+        write_range(file, {block_id{first}, b - first}, b - first);
         file.end();
       } else {
         ++b;
@@ -434,10 +433,11 @@ class trace {
     file.time("ts", at);
     file.time("dur", length);
   }
-  void write_range(writer& file, block_range range) const {
+  /// @param changed  Of the blocks, those that count: statistics count each copy of a block once, too.
+  void write_range(writer& file, block_range range, std::uint32_t changed) const {
     file.number("first", range.first.value);
     file.number("blocks", range.count);
-    file.number("bytes", (options_.block * range.count).count);
+    file.number("bytes", (options_.block * changed).count);
   }
 
   void write_entry(writer& file, int process, const entry& e, nanoseconds origin) const {
@@ -475,23 +475,23 @@ class trace {
         } else {
           begin_instant(file, process, in_row, to_string(e.why), "arrived", at);
         }
-        write_range(file, e.range);
+        write_range(file, e.range, e.changed);
         file.end();
         break;
       case track::departed:
         if (e.copied) {
           begin_slice(file, process, out_row, to_string(e.why), "copy_out", began, length);
-          write_range(file, e.range);
+          write_range(file, e.range, e.changed);
           file.end();
         }
         begin_instant(file, process, evictions_row, to_string(e.why), "evicted", at);
-        write_range(file, e.range);
+        write_range(file, e.range, e.changed);
         file.text("how", e.commanded ? to_string(e.did) : e.why == reason::host ? "host" : "driver");
         file.end();
         break;
       case track::cleaned:
         begin_slice(file, process, out_row, to_string(e.why), "copy_out", began, length);
-        write_range(file, e.range);
+        write_range(file, e.range, e.changed);
         file.end();
         break;
     }
@@ -502,7 +502,8 @@ class trace {
   std::vector<entry> ring_{};
   std::size_t next_ = 0;  // the oldest one, once the ring is full
   std::uint64_t forgotten_ = 0;
-  std::vector<bool> resident_before_{};  // by block, before the oldest event
+  std::vector<bool> resident_{};         // by block, now
+  std::vector<bool> resident_before_{};  // before the oldest event
   std::unordered_map<std::uint64_t, open_launch> in_flight_{};
   std::unordered_map<std::uint16_t, stream_end> ends_{};
   nanoseconds copied_in_until_{};

@@ -200,6 +200,10 @@ TEST_CASE("residency counts each block once, and a clean changes nothing") {
   r.move(kind::departed, blocks(0, 3), us(32), us(40));
   r.move(kind::departed, blocks(0), {}, us(41));
   CHECK(r.residency() == std::vector<std::uint64_t>{0, 8 << 20, 12 << 20, 6 << 20});
+  const std::vector<json> in = r.events("copy_in");
+  REQUIRE(in.size() == 2);
+  CHECK(in[1]["args"]["blocks"] == 4);
+  CHECK(in[1]["args"]["bytes"] == 4 << 20);  // two of them were there
 }
 
 TEST_CASE("what was forgotten is counted, and the blocks that it brought are still there") {
