@@ -288,7 +288,11 @@ class arena {
       const block_range range = blocks_of(offset, size, block());
       engine_.begin_host_access(range, mode);
       wait_until([&] { return engine_.host_may_use(range, mode); });
-      std::byte* const found = memory_.host_address(offset, size);
+      std::byte* found = memory_.host_address(offset, size);
+      while (found == nullptr && engine_.relieve_host()) {
+        (void)probe_.idle();
+        found = memory_.host_address(offset, size);
+      }
       if (found == nullptr) {
         engine_.end_host_access(range, mode);
         throw error(status::out_of_host_memory, "the host has no memory for a view of " + std::to_string(size.count) +

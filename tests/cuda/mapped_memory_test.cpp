@@ -87,25 +87,26 @@ std::string failure(status expected, Call&& call) {
   FAIL_CHECK("nothing was thrown");
   return {};
 }
+constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(word); }
 bool mentions(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
 /// Passes over buffers, forward and back.
 struct sweep {
   static constexpr std::size_t buffers = 12;
-  static constexpr std::uint64_t n = (4_MiB).count / sizeof(word);
+  static constexpr std::uint64_t n = words_of(4_MiB);
 
-  explicit sweep(arena_type& a) : memory(a), s(a) {
-    for (std::size_t i = 0; i < buffers; ++i) {
+  explicit sweep(arena_type& a, std::size_t count = buffers) : memory(a), s(a) {
+    for (std::size_t i = 0; i < count; ++i) {
       words.push_back(memory.allocate<word>(n));
       const auto view = memory.host_overwrite(words.back(), n);
       std::iota(view.begin(), view.end(), static_cast<word>(i));
     }
   }
   void pass() {
-    for (std::size_t i = 0; i + 1 < buffers; ++i) {
+    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
       s.launch("add", 1, 1, 0, add, words[i], static_cast<const word*>(words[i + 1]), n);
     }
-    for (std::size_t i = buffers - 1; i > 0; --i) {
+    for (std::size_t i = words.size() - 1; i > 0; --i) {
       s.launch("add", 1, 1, 0, add, words[i], static_cast<const word*>(words[i - 1]), n);
     }
   }
@@ -174,6 +175,216 @@ TEST_CASE("a program that is larger than the budget computes the same under ever
       }
     }
   }
+}
+
+TEST_CASE("evicted chunks may stay reachable through the link; then nothing that is touched breaks the device") {
+  device_options o = machine::small_chunks();
+  o.evicted = deepum::cuda::evicted_chunks::host_mapped;
+  machine m(24_MiB, "auto", o);
+  {
+    sweep program(*m.arena);
+    program.pass();
+    program.pass();
+    CHECK(program.result() == sweep::expected(2));
+  }
+  CHECK(m.arena->statistics().failed_calls == 0);
+}
+
+TEST_CASE("a launch waits on the device for copies that are on their way, and not for later ones") {
+  machine m(16_MiB, "um");
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(4_MiB));
+  word* const b = m.arena->allocate<word>(words_of(4_MiB));
+  word* const c = m.arena->allocate<word>(words_of(8_MiB));
+  for (word* const p : {a, b}) {
+    const auto view = m.arena->host_overwrite(p, words_of(4_MiB));
+    std::fill(view.begin(), view.end(), word{5});
+  }
+  fake_cuda::set_delays(3, 30ms);  // copies are slow: launches are issued long before they end
+  for (int i = 0; i < 4; ++i) {
+    s.launch("add", 1, 1, 0, add, a, static_cast<const word*>(b), words_of(4_MiB));
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(c), words_of(8_MiB), word{1});  // a and b have to leave
+  }
+  s.synchronize();
+  CHECK(m.arena->host_read(a, 1)[0] == 25);
+  CHECK(m.arena->host_read(b, 1)[0] == 5);
+}
+
+TEST_CASE("in strict mode a wrong declaration is found, with the launch's name") {
+  device_options o = machine::small_chunks();
+  o.strict = true;
+  machine m(64_MiB, "auto", o);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(2_MiB));
+  word* const b = m.arena->allocate<word>(words_of(2_MiB));
+  s.memset(a, 0, 2_MiB);
+  s.memset(b, 0, 2_MiB);
+  s.launch("declares", 1, 1, 0, add, a, static_cast<const word*>(b), words_of(2_MiB));
+  s.synchronize();
+  s.launch("hides", 1, 1, 0, stray, a, reinterpret_cast<std::uint64_t>(b));
+  const std::string said = failure(status::device_failure, [&] { s.synchronize(); });
+  CHECK(mentions(said, "'hides'"));
+  CHECK(mentions(said, "declares"));
+}
+
+TEST_CASE("out of strict mode the same launch breaks the device only where the memory happens to be away") {
+  machine m(64_MiB);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(2_MiB));
+  word* const b = m.arena->allocate<word>(words_of(2_MiB));
+  s.memset(b, 0, 2_MiB);
+  s.launch("stray", 1, 1, 0, stray, a, reinterpret_cast<std::uint64_t>(b));
+  s.synchronize();
+  CHECK(m.arena->host_read(b, 1)[0] == 2);
+}
+
+TEST_CASE("the host finds nothing at the device's addresses, and contents in a view") {
+  machine m(16_MiB);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(4_MiB));
+  s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(4_MiB), word{9});
+  s.synchronize();
+  CHECK_FALSE(fake_cuda::host_may_access(a, 4, access::read));
+  {
+    const auto view = m.arena->host_write(a, words_of(4_MiB));
+    CHECK(view.data() != a);
+    CHECK(fake_cuda::host_may_access(view.data(), (4_MiB).count, access::update));
+    CHECK(std::count(view.begin(), view.end(), word{9}) == static_cast<std::ptrdiff_t>(view.size()));
+    view[7] = 1;
+    CHECK(mentions(failure(status::invalid_argument,
+                           [&] { s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(4_MiB), word{2}); }),
+                   "'set'"));
+  }
+  s.launch("add", 1, 1, 0, add, a, static_cast<const word*>(a), std::uint64_t{1});
+  s.synchronize();
+  CHECK(m.arena->host_read(a, 8)[0] == 18);
+  CHECK(m.arena->host_read(a, 8)[7] == 1);
+}
+
+TEST_CASE("device memory that others take makes the budget smaller; what needs more is refused and the arena goes on") {
+  machine m(64_MiB, "auto", machine::small_chunks(), 96_MiB);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(40_MiB));
+  word* const small = m.arena->allocate<word>(words_of(4_MiB));
+  fake_cuda::set_foreign_memory(90_MiB);
+  const std::string said = failure(status::out_of_device_memory, [&] {
+    s.launch("large", 1, 1, 0, set, deepum::overwrites(a), words_of(40_MiB), word{1});
+  });
+  CHECK(mentions(said, "'large'"));
+  s.launch("small", 1, 1, 0, set, deepum::overwrites(small), words_of(4_MiB), word{3});
+  s.synchronize();
+  CHECK(m.arena->host_read(small, 1)[0] == 3);
+  fake_cuda::set_foreign_memory(0_MiB);
+  m.arena->set_budget(64_MiB);
+  s.launch("large", 1, 1, 0, set, deepum::overwrites(a), words_of(40_MiB), word{2});
+  s.synchronize();
+  CHECK(m.arena->host_read(a + words_of(40_MiB) - 1, 1)[0] == 2);
+}
+
+TEST_CASE("where the host has no memory for what has to leave, the launch is refused and says so") {
+  machine m(16_MiB);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(12_MiB));
+  word* const b = m.arena->allocate<word>(words_of(12_MiB));
+  s.launch("first", 1, 1, 0, set, deepum::overwrites(a), words_of(12_MiB), word{1});
+  s.synchronize();
+  fake_cuda::set_host_memory(4_MiB);
+  const std::string said = failure(status::out_of_host_memory, [&] {
+    s.launch("second", 1, 1, 0, set, deepum::overwrites(b), words_of(12_MiB), word{2});
+  });
+  CHECK(mentions(said, "'second'"));
+  CHECK(mentions(said, "host"));
+  fake_cuda::set_host_memory(1024_MiB);
+  s.launch("second", 1, 1, 0, set, deepum::overwrites(b), words_of(12_MiB), word{2});
+  s.synchronize();
+  CHECK(m.arena->host_read(a, 1)[0] == 1);
+  CHECK(m.arena->host_read(b, 1)[0] == 2);
+}
+
+TEST_CASE("chunks of the host whose contents the device has newer serve other blocks") {
+  device_options o = machine::small_chunks();
+  o.host_limit = 34_MiB;
+  machine m(24_MiB, "auto", o);
+  sweep program(*m.arena);  // 48 MiB: 24 at least are on the host at any time
+  for (int i = 0; i < 3; ++i) {
+    program.pass();
+  }
+  program.s.synchronize();
+  CHECK(m.arena->memory().host_memory() <= 34_MiB);
+  CHECK(program.result() == sweep::expected(3));
+  CHECK(fake_cuda::stats().host_handles_peak <= 34_MiB);
+}
+
+TEST_CASE("the budget shrinks and grows, and the device's memory with it") {
+  machine m(64_MiB);
+  sweep program(*m.arena);
+  program.pass();
+  program.s.synchronize();
+  CHECK(m.arena->memory().device_memory() >= 48_MiB);
+  m.arena->set_budget(24_MiB);
+  program.pass();
+  program.s.synchronize();
+  CHECK(comes([&] { return m.arena->memory().device_memory() <= 24_MiB; }));
+  CHECK(comes([&] { return fake_cuda::stats().device_handles <= 24_MiB; }));
+  m.arena->set_budget(64_MiB);
+  program.pass();
+  CHECK(program.result() == sweep::expected(3));
+}
+
+TEST_CASE("what cannot be is refused when the arena is made") {
+  const auto made_with = [](const device_options& o, bytes capacity) {
+    const deepum::cuda::device device(0, o);
+    deepum::cuda::device other(0, o);
+    arena_type memory(other, {.capacity = capacity, .device_budget = 64_MiB, .log = {}});
+  };
+  fake_gpu gpu;
+  for (const bytes chunk : {1_MiB, 3_MiB, 64_MiB}) {
+    device_options o;
+    o.chunk = chunk;
+    CHECK(mentions(failure(status::invalid_argument, [&] { made_with(o, 64_MiB); }), "chunk"));
+  }
+  fake_cuda::set_address_space(32_MiB);
+  CHECK(mentions(failure(status::out_of_arena_space, [&] { made_with({}, 64_MiB); }), "capacity"));
+  fake_cuda::set_address_space(deepum::bytes{std::uint64_t{1} << 40});
+  device_options o;
+  o.chunk = 32_MiB;
+  const deepum::cuda::device device(0, o);
+  deepum::cuda::device other(0, o);
+  CHECK(mentions(failure(status::invalid_argument,
+                         [&] { arena_type memory(other, {.capacity = 64_MiB, .device_budget = 16_MiB, .log = {}}); }),
+                 "block"));
+}
+
+TEST_CASE("whichever driver call fails, the program ends with the right result or says why it cannot") {
+  const std::uint64_t expected = sweep::expected(2);
+  std::uint64_t calls = 0;
+  {
+    machine m(24_MiB);
+    const std::uint64_t before = fake_cuda::stats().calls;
+    sweep program(*m.arena);
+    program.pass();
+    program.pass();
+    CHECK(program.result() == expected);
+    calls = fake_cuda::stats().calls - before;
+  }
+  std::uint64_t refused = 0;
+  const auto step = static_cast<unsigned>(std::max<std::uint64_t>(1, calls / 40));
+  for (unsigned nth = 1; nth < calls; nth += step) {
+    CAPTURE(nth);
+    machine m(24_MiB);
+    sweep program(*m.arena);
+    fake_cuda::fail_nth_call_of_any(nth, cudaErrorNotSupported);
+    try {
+      program.pass();
+      program.pass();
+      CHECK(program.result() == expected);
+    } catch (const deepum::error& e) {
+      ++refused;  // a launch, a wait or a record of the program's own
+      CHECK(std::string(e.what()) != "");
+    }
+    CHECK(fake_cuda::stats().taken_in_use == 0);
+  }
+  CHECK(refused < 20);
 }
 
 }  // namespace mapped_memory_test

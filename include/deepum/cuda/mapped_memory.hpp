@@ -273,6 +273,7 @@ class mapped_memory {
   };
   struct departure {
     job what{};
+    std::uint32_t blocks = 0;  // from its first on
     cudaEvent_t copied = nullptr;
   };
   struct slot {
@@ -400,7 +401,9 @@ class mapped_memory {
     for (std::uint32_t n = 0; n < blocks_; ++n) {
       outdated_next_ = outdated_next_ + 1 < blocks_ ? outdated_next_ + 1 : 0;
       host_chunk& c = host_[outdated_next_];
-      if (c.exists && stale_[outdated_next_].load(std::memory_order_relaxed) && !host_mapped() &&
+      const bool read =
+          arrival_[outdated_next_].load(std::memory_order_acquire) > arrived_.load(std::memory_order_acquire);
+      if (c.exists && stale_[outdated_next_].load(std::memory_order_relaxed) && !read && !host_mapped() &&
           virtual_.unmap(at(on_host_, block_id{outdated_next_}), chunk_) == CUDA_SUCCESS) {
         c.exists = false;
         out = c.memory;
@@ -591,19 +594,20 @@ class mapped_memory {
       end(j, true);
       return;
     }
+    // As many as the host has memory for; the others stay.
+    std::uint32_t found = 0;
     bool well = out_ != nullptr;
-    for (std::uint32_t b = j.range.begin_value(); well && b < j.range.end_value(); ++b) {
-      await_arrival(block_id{b});
-      well = give_host_chunk(block_id{b});
+    for (; well && found < j.range.count && give_host_chunk(block_id{j.range.first.value + found}); ++found) {
+      await_arrival(block_id{j.range.first.value + found});
     }
-    for (std::uint32_t b = j.range.begin_value(); well && b < j.range.end_value(); ++b) {
+    for (std::uint32_t b = j.range.begin_value(); well && b < j.range.begin_value() + found; ++b) {
       well = worked(
           cudaMemcpyAsync(at(on_host_, block_id{b}), at_slot(slot_of_[b]), chunk_.count, cudaMemcpyDefault, out_));
       if (!well) {
         note_failure("a copy to the host failed", false);
       }
     }
-    cudaEvent_t e = well ? spare_event() : nullptr;
+    cudaEvent_t e = well && found != 0 ? spare_event() : nullptr;
     if (e == nullptr || !worked(cudaEventRecord(e, out_))) {
       if (out_ != nullptr) {
         (void)worked(cudaStreamSynchronize(out_));  // some may be on their way
@@ -611,10 +615,12 @@ class mapped_memory {
       if (e != nullptr) {
         spare_events_.push_back(e);
       }
+      outdated(j.range);  // only what the device has newer is copied to the host
       end(j, false);
       return;
     }
-    departures_.push_back({j, e});
+    outdated({block_id{j.range.first.value + found}, j.range.count - found});
+    departures_.push_back({j, found, e});
   }
   void end_departures() {
     while (!departures_.empty() && reached(departures_.front().copied)) {
@@ -622,10 +628,11 @@ class mapped_memory {
       departures_.pop_front();
       spare_events_.push_back(d.copied);
       if (d.what.what == job::kind::evict) {
-        take_away(d.what.range);
-        report(device_event::kind::departed, d.what.range, d.what.ticket);
+        const block_range gone{d.what.range.first, d.blocks};
+        take_away(gone);
+        report(device_event::kind::departed, gone, d.what.ticket);
       }
-      end(d.what, true);
+      end(d.what, d.blocks == d.what.range.count);
     }
   }
   /// The device has the blocks no more. Those that it has not are left alone.

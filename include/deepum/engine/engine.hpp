@@ -276,6 +276,37 @@ class engine {
     memory_.notify();
     return false;
   }
+  /// The host has no memory for more blocks: copies of it that the device has too are given up, and blocks that only
+  /// the host has go to the device where there is room.
+  /// @returns  Whether it is worth to ask for memory again.
+  [[nodiscard]] bool relieve_host()
+    requires faultless_memory_kind<Memory>
+  {
+    {
+      std::lock_guard lock(state_mutex_);
+      absorb();
+      if (give_up_host_copies()) {
+        return true;
+      }
+      if (inward_.idle()) {
+        std::uint32_t room = map_.room();
+        for_each({block_id{0}, map_.size()}, [&](block_id b) {
+          if (room != 0 && map_[b].life == liveness::live && !map_.present(b) && still(b) &&
+              map_[b].copies.at(location::host()) && notes_[b.value].host_views == 0) {
+            inward_.requested.push_back(
+                {.what = action::prefetch, .why = reason::requested, .to = map_.device(), .range = {b, 1}});
+            --room;
+          }
+        });
+      }
+      if (inward_.idle()) {
+        return false;
+      }
+      stirred_ = true;
+    }
+    memory_.notify();
+    return true;
+  }
   /// It does not any more.
   void end_host_access(block_range range, access mode)
     requires faultless_memory_kind<Memory>
@@ -459,7 +490,9 @@ class engine {
 
   static constexpr bool backed = backed_memory_kind<Memory>;
   static constexpr bool faultless = faultless_memory_kind<Memory>;
-  static constexpr unsigned rounds_per_pump = 16;    // plans taken from a policy before the lock is given up
+  static constexpr unsigned rounds_per_pump = 16;              // plans taken from a policy before the lock is given up
+  static constexpr std::uint32_t failures_until_refusal = 64;  // of what a launch waits for, while nothing else happens
+  static constexpr std::size_t copies_given_up = 64;           // of the host, at a time
   static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
 
   // --- inbox -------------------------------------------------------------------------------------------------------
@@ -915,6 +948,24 @@ class engine {
                     (why.empty() ? std::string("nothing that is there may leave") : why));
   }
 
+  /// Of blocks that the device has as well; from now on they count as written there.
+  /// @returns  Whether there were any.
+  bool give_up_host_copies() {
+    std::vector<block_id> found;
+    map_.for_each_least_recently_migrated([&](block_id b) {
+      if (map_[b].copies.at(map_.device()) && map_[b].copies.at(location::host()) && still(b) &&
+          notes_[b.value].host_views == 0) {
+        found.push_back(b);
+      }
+      return true;
+    });
+    const std::size_t first = found.size() - std::min(found.size(), copies_given_up);  // they stay longest
+    for (std::size_t i = first; i < found.size(); ++i) {
+      written(found[i]);
+    }
+    return !found.empty();
+  }
+
   /// @returns  Whether the host may use the blocks now; else what it takes is asked for.
   bool bring_to_host(block_range range, access mode) {
     bool there = true;
@@ -992,8 +1043,7 @@ class engine {
         retire(e.ticket, true);
         break;
       case device_event::kind::failed:
-        failed("a migration");
-        retire(e.ticket, false);
+        retire(e.ticket, false, take_failure());
         break;
       case device_event::kind::launch_issued:
       case device_event::kind::launch_released:
@@ -1084,6 +1134,7 @@ class engine {
   void take_arrival(const device_event& e) {
     const outstanding* o = find(e.ticket);
     const reason why = o != nullptr ? o->what.why : e.why;
+    failures_of_demand_ = 0;
     host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
     for_each(e.range, [&](block_id b) {
       note& n = notes_[b.value];
@@ -1105,6 +1156,7 @@ class engine {
   void take_departure(const device_event& e) {
     const outstanding* o = find(e.ticket);
     const bool discarded = o != nullptr && o->what.what == action::discard;
+    failures_of_demand_ = 0;
     for_each(e.range, [&](block_id b) {
       if (!map_.resident(b)) {
         return;  // it had not arrived as far as we know: the end of its command settles it
@@ -1125,8 +1177,21 @@ class engine {
     policy_->on_migrated(e.range, location::host(), map_);
   }
 
+  /// @returns  Whether the same command may do better next time.
+  bool take_failure() {
+    if constexpr (faultless) {
+      if (memory_.host_is_full() && give_up_host_copies()) {
+        stirred_ = true;
+        return true;
+      }
+    }
+    failed("a migration");
+    return false;
+  }
+
   /// A command is done, or has failed. Blocks that it did not report stayed where they were.
-  void retire(std::uint64_t ticket, bool done) {
+  /// @param again  It failed for a reason that is gone.
+  void retire(std::uint64_t ticket, bool done, bool again = false) {
     for (lane* l : {&inward_, &outward_, &discards_}) {
       const auto it = std::find_if(l->issued.begin(), l->issued.end(),
                                    [ticket](const outstanding& o) { return o.ticket == ticket; });
@@ -1143,7 +1208,7 @@ class engine {
         note& n = notes_[b.value];
         n.ticket = 0;
         if constexpr (faultless) {
-          note_end_of_demand(c, done);
+          note_end_of_demand(c, done || again);
         }
         if (std::exchange(n.discarding, false) && done) {
           gone(b);
@@ -1153,6 +1218,7 @@ class engine {
           statistics_.out.bytes[static_cast<unsigned>(c.why)] += block_.count;
           if (n.spoiled) {
             map_.stop_moving(b);
+            outdate(b);
           } else {
             map_.clean(b);
           }
@@ -1167,11 +1233,13 @@ class engine {
     }
   }
 
-  /// What a launch waits for failed again and again: it will not get it.
+  /// What a launch waits for failed again and again, and nothing was under way that could have helped: it will not get
+  /// it.
   void note_end_of_demand(const command& c, bool done) {
-    failures_of_demand_ =
-        done ? 0 : failures_of_demand_ + (c.why == reason::fault || c.why == reason::make_room ? 1 : 0);
-    if (failures_of_demand_ >= options_.failures_until_pause) {
+    if (done) {
+      failures_of_demand_ = 0;
+    } else if ((c.why == reason::fault || c.why == reason::make_room) && nothing_executes() && inward_.issued.empty() &&
+               outward_.issued.empty() && ++failures_of_demand_ >= failures_until_refusal) {
       for (held_launch& h : held_) {
         h.hopeless = h.hopeless || h.id.value == oldest_;
       }
