@@ -286,6 +286,10 @@ def time_unit(longest_ns):
     return ("ms", 1e6) if longest_ns >= 2e5 else ("us", 1e3)
 
 
+def bytes_unit(most):
+    return ("GiB", 1 << 30) if most >= 8 << 30 else ("MiB", MIB)
+
+
 def number(value):
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}".replace(",", " ")
 
@@ -442,7 +446,9 @@ def plot_curves(curves, xlabel, ylabel, log2=False, colours=None):
 def plot_steps(runs):
     """Faults and bytes each way, step by step."""
     figure, all_axes = plt.subplots(3, 1, figsize=(NARROW, 4.9), sharex=True)
-    for axes, (key, label, scale) in zip(all_axes, (("faults", "page faults", 1), ("in", "to device\n[MiB]", MIB), ("out", "to host\n[MiB]", MIB))):
+    unit, size_of_one = bytes_unit(max(s[k] for r in runs for s in r.steps for k in ("in", "out")))
+    kinds = (("faults", "page faults", 1), ("in", f"to device\n[{unit}]", size_of_one), ("out", f"to host\n[{unit}]", size_of_one))
+    for axes, (key, label, scale) in zip(all_axes, kinds):
         for r in sorted(runs, key=lambda r: rank(r.policy)):
             values = [s[key] / scale for s in r.steps]
             axes.plot(range(1, len(values) + 1), values, color=colour(r.policy), label=r.policy, marker="o" if len(values) < 25 else None)
@@ -540,13 +546,14 @@ def plot_timeline(trace, step, fills):
         handles.append(Patch(color=OTHER_KERNELS, label="other launches"))
 
     held = [(t, b) for t, b in trace.memory if t < begin][-1:] + [(t, b) for t, b in trace.memory if begin <= t <= end]
+    unit_held, scale_of_one = bytes_unit(max((b for _, b in held), default=0))
     if held:
         xs = [max(0, (t - begin) * scale) for t, _ in held] + [(end - begin) * scale]
-        ys = [b / MIB for _, b in held] + [held[-1][1] / MIB]
+        ys = [b / scale_of_one for _, b in held] + [held[-1][1] / scale_of_one]
         below.fill_between(xs, ys, step="post", color="#c9d8ea", linewidth=0, rasterized=len(xs) > 3000)
         below.set_ylim(0, 1.1 * max(max(ys), 1))
     below.set_xlim(0, (end - begin) * scale)
-    below.set_ylabel("on device\n[MiB]")
+    below.set_ylabel(f"on device\n[{unit_held}]")
     below.set_xlabel(f"time in the step [{unit}]")
     below.yaxis.set_major_locator(MaxNLocator(3))
     figure.align_ylabels([axes, below])
@@ -555,12 +562,19 @@ def plot_timeline(trace, step, fills):
 
 
 def residency(trace, steps):
-    """Block by launch: what state each block is in when each launch begins. Wide and high ones are thinned out."""
+    """Block by launch: what state each block is in when each launch begins. Wide and high ones are thinned out.
+
+    @returns  The image, where each step begins in it, and how many blocks it is of: those that ever held something.
+    """
     begin, end = steps[0][0], steps[-1][1]
     launches = [e["ts"] for e in trace.launches if begin <= e["ts"] < end]
     launches = launches[::math.ceil(len(launches) / 1200) or 1] or [begin]
-    blocks = 1 + max((first + count - 1 for _, first, count, _ in trace.moves), default=0)
-    state = np.zeros(blocks, dtype=np.uint8)
+    used = np.zeros(1 + max((first + count - 1 for _, first, count, _ in trace.moves), default=0), dtype=bool)
+    for _, first, count, _ in trace.moves:
+        used[first:first + count] = True
+    places = np.flatnonzero(used)  # an arena may have gaps that nothing ever lies in
+    blocks = len(places)
+    state = np.zeros(len(used), dtype=np.uint8)
     thin = math.ceil(blocks / 1200)
     image = np.zeros((math.ceil(blocks / thin), len(launches)), dtype=np.uint8)
     moves = iter(trace.moves)
@@ -574,7 +588,7 @@ def residency(trace, steps):
             else:  # what is there already stays what it was: its arrival is told again when it is kept
                 part[part == ABSENT] = new
             move = next(moves, None)
-        image[:, column] = state[::thin]
+        image[:, column] = state[places[::thin]]
     edges = [int(np.searchsorted(launches, s[0])) for s in steps]
     return image, edges, blocks
 
@@ -588,14 +602,14 @@ def plot_residency(trace):
         image, edges, blocks = residency(trace, part)
         seen |= set(np.unique(image))
         axes.imshow(image, aspect="auto", interpolation="nearest", origin="lower", cmap=ListedColormap([c for _, c in STATES]), vmin=0,
-                    vmax=len(STATES) - 1, extent=(0, image.shape[1], 0, blocks * trace.block / MIB))
+                    vmax=len(STATES) - 1, extent=(0, image.shape[1], 0, blocks * trace.block / bytes_unit(blocks * trace.block)[1]))
         for x in edges[1:]:
             axes.axvline(x, color="#1d232b", linewidth=0.6)
         centres = [(a + b) / 2 for a, b in zip(edges, [*edges[1:], image.shape[1]])]
         axes.set_xticks(centres, [s[2].removeprefix("step ") for s in part])
         axes.tick_params(axis="x", length=0)
         axes.set_xlabel("launch, by step")
-    all_axes[0][0].set_ylabel("place in the arena [MiB]")
+    all_axes[0][0].set_ylabel(f"memory in use, by address [{bytes_unit(blocks * trace.block)[0]}]")
     lay_out(figure, [Patch(facecolor=STATES[i][1], edgecolor="#9aa3ad", linewidth=0.4, label=STATES[i][0]) for i in sorted(seen)])
     return figure
 
@@ -639,7 +653,7 @@ def build(inputs):
                  "No trace was given: train_gpt --trace FILE and deepum-replay --trace FILE write one.", wide=True)
 
     page.section("residency", "What is on the device",
-                 "Block by launch: where in the arena device memory is used while launches follow one another, and how it came there. "
+                 "Block by launch: which memory is on the device while launches follow one another, and how it came there. "
                  "Of long runs the first three steps and the last three.")
     page.figures([((t.title(), f"blocks of {size(t.block)}"), plot_residency(t)) for t in inputs.traces if t.steps],
                  "No trace was given: train_gpt --trace FILE and deepum-replay --trace FILE write one.", wide=True)

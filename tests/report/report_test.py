@@ -23,7 +23,7 @@ MIB = 1 << 20
 SECTIONS = {  # what the axes of each section's plots say
     "step-time": ["time of a step [", "policy"],
     "timeline": ["time in the step [", "what happens", "[MiB]"],
-    "residency": ["launch, by step", "place in the arena [MiB]"],
+    "residency": ["launch, by step", "memory in use, by address [MiB]"],
     "steps": ["page faults", "to device", "to host", "[MiB]", "step"],
     "prefetches": ["blocks in a step, mean", "policy"],
     "lookahead": ["degree N [launches]", "time of a step ["],
