@@ -411,6 +411,7 @@ absl::Status run(const std::string& path) {
   if (schedule) schedule->finish();
   if (!traces.empty()) {
     std::vector<const trace*> kept;
+    kept.reserve(traces.size());
     for (const auto& t : traces)
       kept.push_back(t.get());
     trace::save(trace_path, kept);

@@ -319,6 +319,7 @@ absl::Status run() {
   }
   if (!traces.empty()) {
     std::vector<const deepum::trace*> runs;
+    runs.reserve(traces.size());
     for (const auto& t : traces)
       runs.push_back(t.get());
     deepum::trace::save(trace_path, runs);
