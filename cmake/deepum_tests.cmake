@@ -8,6 +8,7 @@ find_package(doctest REQUIRED)
 add_library(deepum_test_flags INTERFACE)
 target_include_directories(deepum_test_flags INTERFACE "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(deepum_test_flags INTERFACE deepum_own doctest::doctest ${deepum_tool_libraries})
+target_compile_options(deepum_test_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")  # compiling is what takes the time
 target_compile_definitions(
   deepum_test_flags INTERFACE DOCTEST_CONFIG_SUPER_FAST_ASSERTS DEEPUM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                               DEEPUM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace {
+namespace deepum_replay_test {
 
 const std::string program = std::string{DEEPUM_BIN_DIR} + "/deepum-replay";
 
@@ -45,8 +45,6 @@ const std::string small = std::string{header} + R"({"tensor":0,"bytes":8388608,"
 
 // The program is built where the replay is.
 bool absent() { return !std::filesystem::exists(program); }
-
-}  // namespace
 
 TEST_CASE("bad input gives one clear line and a failure" * doctest::skip(absent())) {
   const file good("good.jsonl", small);
@@ -168,3 +166,5 @@ TEST_CASE("a scenario shows how every regime went" * doctest::skip(absent())) {
   CHECK_FALSE(json["runs"][0]["regimes"].empty());
   CHECK(json["runs"][1]["steps"].size() >= 12);
 }
+
+}  // namespace deepum_replay_test

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace train_gpt_test {
 
 using deepum_test::outcome;
 
@@ -24,8 +24,6 @@ std::string file_in_temporary_folder(const char* name) {
 }
 
 constexpr const char* small = " --layers 3 --width 128 --heads 4 --context 32 --batch 4 --steps 4 --sample 8 ";
-
-}  // namespace
 
 TEST_CASE("bad input gives one clear line and a failure") {
   const std::string empty = file_in_temporary_folder("empty.txt");
@@ -153,3 +151,5 @@ TEST_CASE("a second run with the tables of the first stalls less in its first st
 TEST_CASE("a device of a single block trains") {
   CHECK(run("--policy all --budget 2MiB --sample 0" + std::string{small} + "2>&1").status == 0);
 }
+
+}  // namespace train_gpt_test

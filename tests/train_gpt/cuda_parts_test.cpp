@@ -15,17 +15,15 @@
 #include <random>
 #include <vector>
 
-using namespace train_gpt;
+namespace cuda_parts_test {
 
-namespace {
+using namespace train_gpt;
 
 float rounded(float x) {
   bf16 narrow{};
   store(narrow, x);
   return widened(narrow);
 }
-
-}  // namespace
 
 TEST_CASE("every bf16 survives being widened and rounded") {
   for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
@@ -122,3 +120,5 @@ TEST_CASE("a BLAS sees a row-major matrix transposed, for every shape, stride an
     }
   }
 }
+
+}  // namespace cuda_parts_test

@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-using namespace train_gpt;
+namespace host_kernels_test {
 
-namespace {
+using namespace train_gpt;
 
 std::vector<float> random_floats(std::mt19937_64& random, std::size_t n) {
   std::vector<float> values(n);
@@ -19,8 +19,6 @@ std::vector<float> random_floats(std::mt19937_64& random, std::size_t n) {
     v = static_cast<float>(random() >> 40) * 0x1p-23F - 1.0F;
   return values;
 }
-
-}  // namespace
 
 TEST_CASE(
     "a matrix product is that of three loops, for every size, stride and transposition, and writes nothing else") {
@@ -146,3 +144,5 @@ TEST_CASE("AdamW follows its definition over several steps") {
     }
   }
 }
+
+}  // namespace host_kernels_test

@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+namespace model_test {
+
 using namespace train_gpt;
 using namespace deepum::literals;
-
-namespace {
 
 // A model with everything that it stands on.
 struct fixture {
@@ -55,8 +55,6 @@ void write(fixture& f, float* p, const std::vector<float>& values) {
   f.stream.memcpy(p, values.data(), bytes{values.size() * sizeof(float)});
   f.stream.synchronize();
 }
-
-}  // namespace
 
 TEST_CASE("the gradient of every tensor is what a small change of its weights does to the loss") {
   const std::uint64_t seed = std::random_device{}();
@@ -247,3 +245,5 @@ TEST_CASE("in bf16 a weight takes 18 bytes for training and 2 for evaluation, an
         size_of(activation_sizes(wide, precision::fp32, purpose::evaluation)));
   CHECK(footprint(wide, precision::fp32, purpose::training, 3_MiB) - footprint(wide) == 3_MiB);
 }
+
+}  // namespace model_test

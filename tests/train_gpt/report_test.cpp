@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace report_test {
+
 using namespace train_gpt;
 using namespace deepum::literals;
 
@@ -156,3 +158,5 @@ TEST_CASE("the training loop evaluates where it is told to: no step changes the 
   CHECK(evaluated.faults_changing == std::vector<std::uint64_t>(3));
   CHECK(evaluated.fault_feed.empty());
 }
+
+}  // namespace report_test

@@ -32,6 +32,28 @@ inline void check(cudaError_t result, const char* api, std::source_location wher
   return false;
 }
 
+/// Whether a stream or event has been reached. A query that fails is made once more: when that fails too, the device
+/// does nothing any more, and so it has.
+/// @param query  `cudaEventQuery` or `cudaStreamQuery`.
+template <class Handle>
+[[nodiscard]] bool reached(cudaError_t (*query)(Handle), Handle h) noexcept {
+  cudaError_t state = query(h);
+  if (state != cudaSuccess && state != cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    state = query(h);
+  }
+  if (state != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
+  return state != cudaErrorNotReady;
+}
+/// Waits for a stream, and asks twice, as `reached` does.
+inline void settle(cudaStream_t s) noexcept {
+  if (!worked(cudaStreamSynchronize(s))) {
+    (void)worked(cudaStreamSynchronize(s));
+  }
+}
+
 }  // namespace cuda
 }  // namespace v0
 }  // namespace deepum

@@ -160,21 +160,14 @@ class launch_log {
         ++without_event;
         continue;
       }
-      if (const cudaError_t state = cudaEventQuery(e.ended); state == cudaErrorNotReady) {
-        (void)cudaGetLastError();
+      if (!reached(cudaEventQuery, e.ended)) {
         return known;
-      } else if (state != cudaSuccess) {
-        (void)cudaGetLastError();
       }
       known += without_event + 1;
       without_event = 0;
     }
     if (without_event != 0 && !captured().value_or(false)) {  // to ask a stream would spoil its capture
-      const cudaError_t state = cudaStreamQuery(stream_);
-      if (state != cudaSuccess) {
-        (void)cudaGetLastError();
-      }
-      known += state == cudaErrorNotReady ? 0 : without_event;
+      known += reached(cudaStreamQuery, stream_) ? without_event : 0;
     }
     return known;
   }

@@ -464,7 +464,7 @@ class mapped_memory {
     }
     for (const cudaStream_t s : {in_, out_}) {
       if (s != nullptr) {
-        (void)worked(cudaStreamSynchronize(s));
+        settle(s);
         (void)worked(cudaStreamDestroy(s));
       }
     }
@@ -519,7 +519,7 @@ class mapped_memory {
           !worked(cudaEventRecord(e, in_))) {
         note_failure("a copy to the device failed", false);
         if (e != nullptr) {
-          (void)worked(cudaStreamSynchronize(in_));  // it may be on its way
+          settle(in_);  // it may be on its way
           spare_events_.push_back(e);
         }
         return false;
@@ -527,7 +527,7 @@ class mapped_memory {
     }
     if (!map_block(b, s)) {
       if (e != nullptr) {
-        (void)worked(cudaStreamSynchronize(in_));
+        settle(in_);
         spare_events_.push_back(e);
       }
       return false;
@@ -565,7 +565,7 @@ class mapped_memory {
   }
   void end_arrivals() {
     const std::lock_guard lock(arrivals_mutex_);
-    while (!arrivals_.empty() && reached(arrivals_.front().copied)) {
+    while (!arrivals_.empty() && reached(cudaEventQuery, arrivals_.front().copied)) {
       const arrival a = arrivals_.front();
       arrivals_.pop_front();
       --arrivals_under_way_;
@@ -579,7 +579,7 @@ class mapped_memory {
   /// Nothing is being copied into the block's chunk of the device.
   void await_arrival(block_id b) {
     if (arrival_[b.value].load(std::memory_order_relaxed) > arrived_.load(std::memory_order_relaxed)) {
-      (void)worked(cudaStreamSynchronize(in_));
+      settle(in_);
     }
   }
 
@@ -610,7 +610,7 @@ class mapped_memory {
     cudaEvent_t e = well && found != 0 ? spare_event() : nullptr;
     if (e == nullptr || !worked(cudaEventRecord(e, out_))) {
       if (out_ != nullptr) {
-        (void)worked(cudaStreamSynchronize(out_));  // some may be on their way
+        settle(out_);  // some may be on their way
       }
       if (e != nullptr) {
         spare_events_.push_back(e);
@@ -623,7 +623,7 @@ class mapped_memory {
     departures_.push_back({j, found, e});
   }
   void end_departures() {
-    while (!departures_.empty() && reached(departures_.front().copied)) {
+    while (!departures_.empty() && reached(cudaEventQuery, departures_.front().copied)) {
       const departure d = departures_.front();
       departures_.pop_front();
       spare_events_.push_back(d.copied);
@@ -718,20 +718,13 @@ class mapped_memory {
     }
   }
   void destroy_slot(std::uint32_t s) {
-    (void)worked(cudaStreamSynchronize(in_));  // a copy into it that nobody waited for
+    settle(in_);  // a copy into it that nobody waited for
     (void)virtual_.unmap(at_slot(s), chunk_);
     virtual_.release(slot_handles_[s].memory);
     slot_handles_[s] = {};
     created_.fetch_sub(1, std::memory_order_relaxed);
   }
 
-  [[nodiscard]] static bool reached(cudaEvent_t e) {
-    const cudaError_t state = cudaEventQuery(e);
-    if (state != cudaSuccess) {
-      (void)cudaGetLastError();
-    }
-    return state != cudaErrorNotReady;
-  }
   cudaEvent_t spare_event() {
     cudaEvent_t e = nullptr;
     if (!spare_events_.empty()) {
