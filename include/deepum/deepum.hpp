@@ -10,6 +10,7 @@
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/managed_memory.hpp>
+#include <deepum/sim/mapped_memory.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>

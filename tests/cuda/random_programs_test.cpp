@@ -81,12 +81,15 @@ enum class faults : std::uint8_t { none, driver, late };
 using deepum::cuda::migration_context;
 
 /// The device on the fake runtime. What it is made of is there before and after it.
-struct machine {
-  using memory_type = deepum::cuda::managed_memory;
+template <class Memory>
+struct machine_with {
+  using memory_type = Memory;
 
-  explicit machine(bytes memory, faults seen = faults::driver, migration_context migrations = migration_context::own)
+  explicit machine_with(bytes memory, faults seen = faults::driver,
+                        migration_context migrations = migration_context::own)
       : gpu(memory),
         device(0, options(seen, migrations)) {}
+  machine_with(bytes memory, deepum::cuda::device_options o) : gpu(memory), device(0, std::move(o)) {}
 
   static auto fill() -> void (*)(word*, word, word) { return &random_programs_test::fill; }
   static auto mix() -> void (*)(word*, word, const word*, word, word) { return &random_programs_test::mix; }
@@ -94,12 +97,20 @@ struct machine {
     return &random_programs_test::gather;
   }
   static auto chase() -> void (*)(word*, word, word* const*, word, word) { return &random_programs_test::chase; }
+  static void enqueue_chase(cudaStream_t q, word* a, word n, word* const* where, word m, word value) {
+    std::array<void*, 5> arguments{&a, &n, &where, &m, &value};
+    REQUIRE(cudaLaunchKernel(reinterpret_cast<const void*>(chase()), dim3{1}, dim3{1}, arguments.data(), 0, q) ==
+            cudaSuccess);
+  }
   void before(std::size_t operation) const {
     if (meanwhile) {
       meanwhile(operation);
     }
   }
   static void host_touched(const void* p, std::size_t size, access mode) { host_touch(p, size, mode); }
+
+  /// A budget in which the largest launch fits.
+  static constexpr bytes tight = deepum::faultless_memory_kind<Memory> ? 28_MiB : 12_MiB;
 
   fake_gpu gpu;
   fake_driver_feed events;
@@ -123,11 +134,15 @@ struct machine {
   }
 };
 
+using machine = machine_with<deepum::cuda::managed_memory>;
+using mapped_machine = machine_with<deepum::cuda::mapped_memory>;
+
 deepum::arena_options arena_options(std::string policy, bytes budget) {
   return {.capacity = 128_MiB, .device_budget = budget, .headroom = 4_MiB, .policy = std::move(policy), .log = {}};
 }
 
-std::uint64_t run_on_arena(machine& m, const random_program& program, const std::string& policy, bytes budget) {
+template <class Machine>
+std::uint64_t run_on_arena(Machine& m, const random_program& program, const std::string& policy, bytes budget) {
   arena_run run(m, arena_options(policy, budget));
   const std::uint64_t sum = run.run(program);
   const deepum::statistics s = run.counts();
@@ -230,9 +245,10 @@ bool is_work(const std::string& name) {
 
 /// Runs the program with failures that `arrange` sets up when the arena is there. What is thrown has to be the failure
 /// of the program's own work; else the result is right.
-void run_with_failures(machine& m, const random_program& program, std::uint64_t expected, const char* policy,
+template <class Machine>
+void run_with_failures(Machine& m, const random_program& program, std::uint64_t expected, const char* policy,
                        cudaError_t error, const std::function<void()>& arrange) {
-  arena_run run(m, arena_options(policy, 12_MiB));
+  arena_run run(m, arena_options(policy, Machine::tight));
   arrange();
   try {
     const std::uint64_t sum = run.run(program);
@@ -338,6 +354,82 @@ TEST_CASE("threads that launch through CUDA streams of their own do not disturb 
       machine m(12_MiB, seen);
       CHECK(threads_that_go_wrong(m, arena_options(policy, 12_MiB)) == 0);
     }
+  }
+}
+
+// --- Memory that never faults. ---
+
+deepum::cuda::device_options with_chunk(bytes chunk, deepum::cuda::evicted_chunks evicted = {}) {
+  deepum::cuda::device_options o;
+  o.chunk = chunk;
+  o.evicted = evicted;
+  return o;
+}
+
+TEST_CASE("random programs give the same memory where it never faults, whatever is slow") {
+  const std::uint64_t programs = scaled(4);
+  for (std::uint64_t seed = 800; seed < 800 + programs; ++seed) {
+    CAPTURE(seed);
+    const random_program program = make_random_program(seed, small);
+    const std::uint64_t expected = reference_run{}.run(program);
+    for (const char* policy : policies) {
+      CAPTURE(policy);
+      for (const bytes chunk : {2_MiB, 4_MiB}) {
+        CAPTURE(chunk.count);
+        mapped_machine m(256_MiB, with_chunk(chunk, seed % 2 == 0 ? deepum::cuda::evicted_chunks::unmapped
+                                                                  : deepum::cuda::evicted_chunks::host_mapped));
+        fake_cuda::set_delays(seed, std::chrono::microseconds(300));
+        REQUIRE(run_on_arena(m, program, policy, mapped_machine::tight) == expected);
+        CHECK(fake_cuda::stats().taken_in_use == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("random programs declare all that they touch: strict mode finds nothing") {
+  const random_program program = make_random_program(850, small);
+  const std::uint64_t expected = reference_run{}.run(program);
+  deepum::cuda::device_options o = with_chunk(2_MiB);
+  o.strict = true;
+  mapped_machine m(256_MiB, o);
+  CHECK(run_on_arena(m, program, "auto", mapped_machine::tight) == expected);
+}
+
+TEST_CASE("random programs survive a runtime call that fails where memory never faults") {
+  const random_program program = make_random_program(900, small);
+  const std::uint64_t expected = reference_run{}.run(program);
+  for (const char* name :
+       {"cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cudaEventRecord", "cudaEventQuery",
+        "cudaStreamIsCapturing", "cudaStreamQuery", "cudaStreamSynchronize", "cudaStreamWaitEvent", "cudaMemGetInfo",
+        "cudaEventCreateWithFlags", "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"}) {
+    CAPTURE(std::string(name));
+    for (const unsigned nth : {1U, 5U, 20U}) {
+      CAPTURE(nth);
+      mapped_machine m(256_MiB, with_chunk(2_MiB));
+      run_with_failures(m, program, expected, "auto", cudaErrorInvalidValue,
+                        [&] { fake_cuda::fail_call(name, nth, cudaErrorInvalidValue); });
+      CHECK(fake_cuda::stats().taken_in_use == 0);
+    }
+  }
+}
+
+TEST_CASE("a device that breaks ends the program with its error where memory never faults") {
+  const random_program program = make_random_program(950, small);
+  mapped_machine m(256_MiB, with_chunk(2_MiB));
+  arena_run run(m, arena_options("auto", mapped_machine::tight));
+  m.meanwhile = [](std::size_t operation) {
+    if (operation == 30) {
+      fake_cuda::break_device(cudaErrorIllegalAddress);
+    }
+  };
+  CHECK_THROWS_AS((void)run.run(program), deepum::error);
+}
+
+TEST_CASE("threads with streams of their own do not disturb each other where memory never faults") {
+  for (const char* policy : policies) {
+    CAPTURE(policy);
+    mapped_machine m(256_MiB, with_chunk(2_MiB));
+    CHECK(threads_that_go_wrong(m, arena_options(policy, mapped_machine::tight)) == 0);
   }
 }
 

@@ -22,7 +22,8 @@ namespace deepum_test {
 ///
 /// A machine has the device (`device`, `memory_type`), the kernels for it (`fill()`, `mix()`, `gather()`, `chase()`:
 /// what `stream::launch` takes), `before(n)` for what happens to it before the nth operation, and
-/// `host_touched(p, size, mode)` for what it has to be told of the host.
+/// `host_touched(p, size, mode)` for what it has to be told of the host. Where memory never faults every launch has to
+/// declare all it touches: there it has `enqueue_chase(native stream, arguments...)`.
 template <class Machine>
 class arena_run {
  public:
@@ -58,18 +59,20 @@ class arena_run {
  private:
   using word = std::uint32_t;
 
-  /// The elements, for the host.
-  template <class T>
-  std::span<T> view(T* p, std::size_t n, deepum::access mode) {
+  /// The host uses elements.
+  template <class T, class Use>
+  void with_view(T* p, std::size_t n, deepum::access mode, Use&& use) {
     const deepum::host_view<T> made(arena_, p, n, mode);
-    machine_.host_touched(p, n * sizeof(T), mode);
-    return {made.data(), made.size()};
+    machine_.host_touched(made.data(), n * sizeof(T), mode);
+    use(std::span<T>(made.data(), made.size()));
   }
   void fold(std::span<const word> words, std::uint64_t& sum) {
     if (!words.empty()) {
-      for (const word w : view(words.data(), words.size(), deepum::access::read)) {
-        sum = folded(sum, w);
-      }
+      with_view(words.data(), words.size(), deepum::access::read, [&](std::span<const word> seen) {
+        for (const word w : seen) {
+          sum = folded(sum, w);
+        }
+      });
     }
   }
   void synchronize() {
@@ -118,8 +121,13 @@ class arena_run {
         break;
       case kind::chase: {
         synchronize();
-        view(slot_, 1, deepum::access::overwrite)[0] = b.data();
-        on(op).launch("chase", 1, 1, 0, machine_.chase(), a.data(), size, slot_, other, op.value);
+        with_view(slot_, 1, deepum::access::overwrite, [&](std::span<word*> slot) { slot[0] = b.data(); });
+        if constexpr (arena_type::host_uses_other_addresses) {
+          on(op).call("chase", {deepum::updates(a.data()), deepum::reads(slot_, 1), deepum::reads(b.data())},
+                      [&](auto&& native) { machine_.enqueue_chase(native, a.data(), size, slot_, other, op.value); });
+        } else {
+          on(op).launch("chase", 1, 1, 0, machine_.chase(), a.data(), size, slot_, other, op.value);
+        }
         break;
       }
       case kind::copy:
@@ -137,10 +145,11 @@ class arena_run {
       }
       case kind::host_write: {
         synchronize();
-        const auto words = view(a.data() + op.first, op.n, deepum::access::update);
-        for (word i = 0; i < op.n; ++i) {
-          words[i] = filled(i, op.value);
-        }
+        with_view(a.data() + op.first, op.n, deepum::access::update, [&](std::span<word> words) {
+          for (word i = 0; i < op.n; ++i) {
+            words[i] = filled(i, op.value);
+          }
+        });
         break;
       }
       case kind::forget:
@@ -211,7 +220,7 @@ std::size_t threads_that_go_wrong(Machine& machine, deepum::arena_options option
       }
       s.synchronize();
       const auto view = memory.host_read(kept, size);
-      machine.host_touched(kept, size * sizeof(word), deepum::access::read);
+      machine.host_touched(view.data(), size * sizeof(word), deepum::access::read);
       wrong[t] = !std::equal(view.begin(), view.end(), expected.begin());
     });
   }

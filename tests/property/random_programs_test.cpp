@@ -72,10 +72,11 @@ struct setting {
   std::uint64_t failing_call = 0;  // 0: none
 };
 
-struct simulated_machine {
-  using memory_type = sim::managed_memory;
+template <class Memory>
+struct machine_with {
+  using memory_type = Memory;
 
-  explicit simulated_machine(const setting& s)
+  explicit machine_with(const setting& s)
       : device(sim::find_profile("h200_pcie5"),
                {.memory = s.device_memory, .worker = s.worker, .delay_seed = s.delay_seed}) {}
 
@@ -83,11 +84,16 @@ struct simulated_machine {
   static const auto& mix() { return mix_kernel; }
   static const auto& gather() { return gather_kernel; }
   static const auto& chase() { return chase_kernel; }
+  static void enqueue_chase(sim::stream& q, word* a, word n, word* const* where, word m, word value) {
+    q.launch(1, 1, 0, chase_kernel, a, n, where, m, value);
+  }
   void before(std::size_t /*operation*/) {}
   void host_touched(const void*, std::size_t, deepum::access) {}
 
   sim::device device;
 };
+using simulated_machine = machine_with<sim::managed_memory>;
+using mapped_machine = machine_with<sim::mapped_memory>;
 
 /// What the program computed, and how many device calls failed.
 std::pair<std::uint64_t, std::uint64_t> run_on_arena(const random_program& program, const setting& s) {
@@ -123,6 +129,49 @@ TEST_CASE("random programs give the same memory under every policy and budget") 
       CAPTURE(s.policy);
       CAPTURE(s.device_memory.count);
       REQUIRE(run_on_arena(program, s).first == expected);
+    }
+  }
+}
+
+/// The same on memory that never faults, where nothing but the engine keeps launches from what is not there.
+std::uint64_t run_on_mapped_memory(const random_program& program, const setting& s) {
+  mapped_machine machine(
+      {.policy = s.policy, .device_memory = 512_MiB, .worker = s.worker, .delay_seed = s.delay_seed});
+  deepum_test::arena_run run(machine,
+                             {.capacity = 256_MiB, .device_budget = s.device_memory, .policy = s.policy, .log = {}});
+  const std::uint64_t sum = run.run(program);
+  CHECK(run.counts().failed_calls == 0);
+  return sum;
+}
+
+TEST_CASE("random programs give the same memory where it never faults") {
+  const std::uint64_t programs = deepum_test::scaled(40);
+  for (std::uint64_t seed = 5000; seed < 5000 + programs; ++seed) {
+    CAPTURE(seed);
+    const random_program program = deepum_test::make_random_program(seed, {.max_words = 1U << 19});
+    const std::uint64_t expected = deepum_test::reference_run{}.run(program);
+    for (const char* policy : {"um", "deepum", "auto"}) {
+      for (const bytes budget : {14_MiB, 24_MiB, 256_MiB}) {
+        CAPTURE(policy);
+        CAPTURE(budget.count);
+        REQUIRE(run_on_mapped_memory(program, {policy, budget}) == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("random programs give the same memory where it never faults, with delays in a real migration thread") {
+  const std::uint64_t programs = deepum_test::scaled(10);
+  for (std::uint64_t seed = 6000; seed < 6000 + programs; ++seed) {
+    CAPTURE(seed);
+    const random_program program =
+        deepum_test::make_random_program(seed, {.loop_length = 16, .repetitions = 5, .max_words = 1U << 18});
+    const std::uint64_t expected = deepum_test::reference_run{}.run(program);
+    for (const char* policy : {"deepum", "auto"}) {
+      CAPTURE(policy);
+      for (const sim::worker_mode worker : {sim::worker_mode::thread, sim::worker_mode::virtual_time}) {
+        REQUIRE(run_on_mapped_memory(program, {policy, 14_MiB, worker, seed}) == expected);
+      }
     }
   }
 }
@@ -173,6 +222,9 @@ TEST_CASE("threads that launch through streams of their own do not disturb each 
       simulated_machine machine({.policy = policy, .device_memory = 12_MiB, .worker = worker});
       CHECK(deepum_test::threads_that_go_wrong(machine,
                                                {.capacity = 128_MiB, .device_budget = 12_MiB, .policy = policy}) == 0);
+      mapped_machine mapped({.policy = policy, .device_memory = 64_MiB, .worker = worker});
+      CHECK(deepum_test::threads_that_go_wrong(mapped,
+                                               {.capacity = 128_MiB, .device_budget = 14_MiB, .policy = policy}) == 0);
     }
   }
 }
