@@ -2,6 +2,7 @@
 
 #include "energy.hpp"
 #include "hand_memory.hpp"
+#include "memory_kinds.hpp"
 #include "report.hpp"
 #include "told_traffic.hpp"
 #include <deepum/arena.hpp>
@@ -32,9 +33,6 @@
 
 namespace deepum::gpu_bench {
 
-using library_arena = deepum::arena<cuda::managed_memory>;
-using library_stream = deepum::stream<cuda::managed_memory>;
-
 /// What all runs have in common.
 struct bench_settings {
   std::vector<std::string> systems{};
@@ -47,6 +45,7 @@ struct bench_settings {
   const energy_meter* energy = nullptr;
   link_rates managed{};
   link_rates pinned{};
+  memory_choices choices{};  ///< for the library's systems
   std::function<void(const std::string&)> say = [](const std::string&) {};
 
   [[nodiscard]] bool wants(std::string_view system) const {
@@ -79,17 +78,24 @@ struct bench_settings {
 }
 
 /// The library's arena and stream for one system, with what is watched of them.
-class library_system {
+template <class Memory>
+class memory_system {
  public:
+  using arena_type = deepum::arena<Memory>;
+  using stream_type = deepum::stream<Memory>;
+
   /// @param on_fault  Told of each fault with the launch that it is attributed to. On the migration thread.
-  library_system(const bench_settings& settings, const std::string& system, bytes capacity, bytes budget,
-                 std::function<void(launch_id)> on_fault = {})
+  /// @errors        `status::unsupported` where the memory or the policy does not take a choice, and those of the
+  /// arena.
+  memory_system(const bench_settings& settings, const std::string& system, bytes capacity, bytes budget,
+                std::function<void(launch_id)> on_fault = {})
       : once_(system == "once"),
         here_(static_cast<std::size_t>(capacity / block_size) + 1),
-        gpu_(0, {.faults = settings.feed}),
+        gpu_(0, options_of(settings)),
         arena_(gpu_, {.capacity = capacity,
                       .device_budget = budget,
                       .policy = policy_of(system).value_or("auto"),
+                      .tuning = tuning_of(settings),
                       .log = [this](std::string_view line) { note(line); },
                       .observer =
                           [this, on_fault = std::move(on_fault)](const device_event& e, launch_id launch) {
@@ -100,13 +106,13 @@ class library_system {
                           }}),
         stream_(arena_) {}
 
-  [[nodiscard]] library_arena& arena() { return arena_; }
-  [[nodiscard]] library_stream& stream() { return stream_; }
-  [[nodiscard]] counters count() { return counters_of(arena_.statistics()); }
+  [[nodiscard]] arena_type& arena() { return arena_; }
+  [[nodiscard]] stream_type& stream() { return stream_; }
+  [[nodiscard]] counters count() { return counters_of(arena_.statistics(), block_of_memory(arena_.memory())); }
   /// Whether each allocation is prefetched once, when it is made.
   [[nodiscard]] bool once() const { return once_; }
   /// Blocks on the device at a time, at most, since `watch_peak`; as far as the library is told of what moves.
-  [[nodiscard]] std::uint64_t peak_bytes() const { return peak_.load() * block_size.count; }
+  [[nodiscard]] std::uint64_t peak_bytes() { return peak_.load() * block_of_memory(arena_.memory()).count; }
   /// What was allocated and filled at first may have been more than the budget.
   void watch_peak() { peak_.store(0); }
   [[nodiscard]] std::string notes() {
@@ -116,6 +122,17 @@ class library_system {
   [[nodiscard]] const std::byte* base() { return arena_.memory().base(); }
 
  private:
+  static cuda::device_options options_of(const bench_settings& settings) {
+    cuda::device_options o{.faults = settings.feed};
+    choose_chunk(o, settings.choices.chunk);
+    choose_host_limit(o, settings.choices.host_limit);
+    return o;
+  }
+  static policy_options tuning_of(const bench_settings& settings) {
+    policy_options o;
+    choose_write_back(o, settings.choices.write_back_early);
+    return o;
+  }
   void note(std::string_view line) {
     const std::lock_guard lock(mutex_);
     if (notes_.find(line) == std::string::npos && notes_.size() < 500) {
@@ -145,9 +162,14 @@ class library_system {
   std::uint64_t now_ = 0;
   std::atomic<std::uint64_t> peak_{0};
   cuda::device gpu_;
-  library_arena arena_;
-  library_stream stream_;
+  arena_type arena_;
+  stream_type stream_;
 };
+
+/// On managed memory.
+using library_system = memory_system<cuda::managed_memory>;
+using library_arena = library_system::arena_type;
+using library_stream = library_system::stream_type;
 
 /// An arena as a program sees it whose allocator prefetches what it gives out, as RMM's prefetch adaptor does.
 class adapted_arena {

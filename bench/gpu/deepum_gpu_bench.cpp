@@ -12,11 +12,18 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "bench_system.hpp"
+#include "churn_runs.hpp"
 #include "energy.hpp"
 #include "feed_runs.hpp"
 #include "fits_runs.hpp"
 #include "gather_runs.hpp"
+#include "gpt_step_runs.hpp"
+#include "infer_runs.hpp"
+#include "largest_batch_runs.hpp"
+#include "layered_report.hpp"
+#include "layered_step.hpp"
 #include "measure_links.hpp"
+#include "memory_kinds.hpp"
 #include "model_runs.hpp"
 #include "nlohmann/json.hpp"
 #include "policy_checks.hpp"
@@ -36,16 +43,18 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 ABSL_FLAG(std::string, programs, "train,evaluate,gather,fits",
           "what to measure, with commas: train, evaluate (forward pass alone), gather (scattered, undeclared), fits "
-          "(everything fits), feeds (what page fault feeds cost)");
+          "(everything fits), feeds (what page fault feeds cost); gpt_step (training with large layers), infer "
+          "(weights that are only read), churn (everything moves both ways), largest_batch");
 ABSL_FLAG(
     std::string, systems, "all",
     "memory systems, with commas: resident, um (demand paging), once (prefetched when allocated), double_managed, "
-    "double_pinned (double buffering by hand), lru, deepum, auto; or all");
+    "double_pinned (double buffering by hand), by_hand (the same for gpt_step and infer), lru, deepum, auto; or all");
 ABSL_FLAG(std::string, budgets, "75,50,35", "device memory, in percent of the footprint, with commas");
 ABSL_FLAG(std::int64_t, steps, 10, "steps to measure");
 ABSL_FLAG(std::int64_t, warm_up, 5, "steps before them, in which the systems learn and results are checked");
@@ -66,6 +75,34 @@ ABSL_FLAG(std::uint32_t, gather_each, 32, "pieces that one of them updates");
 ABSL_FLAG(std::int64_t, gather_change, 6, "steps until they update other pieces");
 ABSL_FLAG(std::int64_t, feed_mib, 512, "memory that faults in feeds");
 ABSL_FLAG(std::int64_t, link_mib, 768, "memory that moves to measure the links");
+ABSL_FLAG(std::string, memory, "managed",
+          "the library's memory in gpt_step, infer, churn and largest_batch: managed, which has to fit into "
+          "DEEPUM_MANAGED_LIMIT, or mapped");
+ABSL_FLAG(std::int64_t, chunk_mib, 0, "chunks of mapped memory, a power of two; 0: what the library chooses");
+ABSL_FLAG(std::string, write_back, "default",
+          "early write-back in gpt_step: on, off, both one after the other, or default");
+ABSL_FLAG(double, step_gib, 24, "footprint of gpt_step in GiB, from which its layers follow");
+ABSL_FLAG(std::int64_t, step_width, 2048, "width of gpt_step");
+ABSL_FLAG(std::int64_t, step_context, 1024, "tokens in a sequence of gpt_step");
+ABSL_FLAG(std::int64_t, step_batch, 8, "sequences in a step of gpt_step");
+ABSL_FLAG(std::string, step_update, "layer",
+          "when gpt_step updates weights: layer (each behind its backward pass), or end");
+ABSL_FLAG(bool, step_forgets, true, "gpt_step says which contents are of no value any more");
+ABSL_FLAG(std::string, step_budgets, "8,12,16", "device memory for gpt_step and largest_batch, in GiB, with commas");
+ABSL_FLAG(std::int64_t, most_batch, 256, "sequences in a step of largest_batch at most");
+ABSL_FLAG(double, host_gib, 96, "host memory that contents may need in largest_batch, in GiB");
+ABSL_FLAG(double, infer_gib, 12, "weights of each model of infer, in GiB");
+ABSL_FLAG(std::int64_t, infer_width, 4096, "width of the models of infer");
+ABSL_FLAG(std::string, infer_models, "1,2", "how many models infer calls, by lot; with commas");
+ABSL_FLAG(std::string, infer_tokens, "1,64,4096", "tokens in a call of infer, with commas");
+ABSL_FLAG(std::string, infer_budgets, "4,8", "device memory for infer, in GiB, with commas");
+ABSL_FLAG(std::int64_t, infer_calls, 100, "calls to measure, for each number of tokens");
+ABSL_FLAG(double, churn_gib, 6, "memory that churn sweeps over, in GiB");
+ABSL_FLAG(double, churn_budget_gib, 2, "device memory for it, in GiB");
+ABSL_FLAG(std::int64_t, churn_group_mib, 64, "what a launch of churn updates");
+ABSL_FLAG(std::string, churn_chunks_mib, "2,4,8,16,32",
+          "chunks that churn tries, with commas; 0: the library's choice");
+ABSL_FLAG(std::int64_t, churn_compute, 200000, "multiplications of a thread in a launch that computes beside churn");
 ABSL_FLAG(std::string, feed, "auto", "where the library learns of page faults: auto, driver, cupti or none");
 ABSL_FLAG(std::int64_t, check_policies, 0,
           "instead of measuring: compares the losses of this many steps under every policy and budget");
@@ -78,9 +115,10 @@ namespace deepum::gpu_bench {
 namespace {
 
 constexpr int cannot_run = 77;
-constexpr const char* system_names[] = {"resident",      "um",  "once",   "double_managed",
-                                        "double_pinned", "lru", "deepum", "auto"};
-constexpr const char* program_names[] = {"train", "evaluate", "gather", "fits", "feeds"};
+constexpr const char* system_names[] = {"resident", "um",     "once", "double_managed", "double_pinned", "by_hand",
+                                        "lru",      "deepum", "auto"};
+constexpr const char* program_names[] = {"train",    "evaluate", "gather", "fits",         "feeds",
+                                         "gpt_step", "infer",    "churn",  "largest_batch"};
 
 struct options {
   bench_settings settings{};
@@ -93,11 +131,47 @@ struct options {
   bytes link_size{};
   std::int64_t check_steps = 0;
   std::uint64_t check_programs = 0;
+  std::string memory{};
+  gpt_shape step{};
+  bytes step_size{};
+  std::vector<bytes> step_budgets{};
+  std::vector<std::optional<bool>> write_backs{};
+  bytes host{};
+  std::vector<infer_shape> infer{};  // one for each number of models
+  std::vector<std::int64_t> infer_tokens{};
+  std::vector<bytes> infer_budgets{};
+  churn_shape churn{};
+  std::vector<bytes> churn_chunks{};
 
   [[nodiscard]] bool runs(const char* program) const {
     return std::find(programs.begin(), programs.end(), program) != programs.end();
   }
+  /// Those of layers, whose memory may be mapped.
+  [[nodiscard]] bool runs_layers() const { return runs("gpt_step") || runs("infer") || runs("largest_batch"); }
+  /// Those that know managed memory alone.
+  [[nodiscard]] bool runs_blocks() const { return runs("train") || runs("evaluate") || runs("gather"); }
+  [[nodiscard]] bool managed() const { return memory == "managed"; }
 };
+
+bytes of_gib(double gib) { return whole_blocks(gib * (std::uint64_t{1} << 30)); }
+bytes of_mib(std::int64_t mib) { return bytes{static_cast<std::uint64_t>(mib) << 20}; }
+
+/// Numbers with commas.
+/// @param most  Of each; the least is `least`.
+template <class Number>
+absl::StatusOr<std::vector<Number>> numbers_from(const char* flag, const std::string& text, Number least, Number most) {
+  std::vector<Number> list;
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    double number = 0;
+    if (!absl::SimpleAtod(word, &number) || !(number >= static_cast<double>(least)) ||
+        !(number <= static_cast<double>(most)) || static_cast<double>(static_cast<Number>(number)) != number) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, " are numbers from ", least, " to ", most, ", not '", word, "'"));
+    }
+    list.push_back(static_cast<Number>(number));
+  }
+  return list;
+}
 
 template <class Names>
 absl::StatusOr<std::vector<std::string>> chosen(const char* flag, const std::string& text, const Names& names) {
@@ -118,6 +192,101 @@ absl::StatusOr<std::vector<std::string>> chosen(const char* flag, const std::str
 absl::Status in_range(const char* flag, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat("--%s has to be from %d to %d, not %d", flag, least, most, value));
+}
+
+/// What the programs of layers and churn want.
+absl::Status layers_from_flags(options& o) {
+  o.memory = absl::GetFlag(FLAGS_memory);
+  if (o.memory != "managed" && o.memory != "mapped") {
+    return absl::InvalidArgumentError(absl::StrCat("--memory is managed or mapped, not '", o.memory, "'"));
+  }
+#ifndef DEEPUM_GPU_BENCH_MAPPED
+  if (!o.managed()) return absl::InvalidArgumentError("--memory=mapped: this build has no mapped memory");
+#endif
+  if (o.managed() && o.runs("churn")) {
+    return absl::InvalidArgumentError("churn measures mapped memory alone: add --memory=mapped");
+  }
+  const std::int64_t chunk = absl::GetFlag(FLAGS_chunk_mib);
+  o.settings.choices.chunk = of_mib(chunk);
+  const std::string write_back = absl::GetFlag(FLAGS_write_back);
+  if (write_back == "default") {
+    o.write_backs = {std::nullopt};
+  } else if (write_back == "on" || write_back == "off") {
+    o.write_backs = {write_back == "on"};
+  } else if (write_back == "both") {
+    o.write_backs = {true, false};
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("--write_back is on, off, both or default, not '", write_back, "'"));
+  }
+  const std::string update = absl::GetFlag(FLAGS_step_update);
+  if (update != "layer" && update != "end") {
+    return absl::InvalidArgumentError(absl::StrCat("--step_update is layer or end, not '", update, "'"));
+  }
+  o.step = {.width = absl::GetFlag(FLAGS_step_width),
+            .context = absl::GetFlag(FLAGS_step_context),
+            .batch = absl::GetFlag(FLAGS_step_batch),
+            .update_at_end = update == "end"};
+  const double step_gib = absl::GetFlag(FLAGS_step_gib);
+  const double infer_gib = absl::GetFlag(FLAGS_infer_gib);
+  const double host_gib = absl::GetFlag(FLAGS_host_gib);
+  const double churn_gib = absl::GetFlag(FLAGS_churn_gib);
+  const double churn_budget = absl::GetFlag(FLAGS_churn_budget_gib);
+  for (const auto& [flag, gib] :
+       {std::pair{"step_gib", step_gib}, std::pair{"infer_gib", infer_gib}, std::pair{"host_gib", host_gib},
+        std::pair{"churn_gib", churn_gib}, std::pair{"churn_budget_gib", churn_budget}}) {
+    if (!(gib >= 0.01 && gib <= 4096)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, " has to be from 0.01 to 4096"));
+    }
+  }
+  const std::int64_t group = absl::GetFlag(FLAGS_churn_group_mib);
+  const std::int64_t infer_width = absl::GetFlag(FLAGS_infer_width);
+  for (const absl::Status& status :
+       {in_range("chunk_mib", chunk, 0, 1024), in_range("step_width", o.step.width, 32, 32'768),
+        in_range("step_context", o.step.context, 1, 65'536), in_range("step_batch", o.step.batch, 1, 65'536),
+        in_range("most_batch", absl::GetFlag(FLAGS_most_batch), 1, 65'536),
+        in_range("infer_width", infer_width, 32, 32'768),
+        in_range("infer_calls", absl::GetFlag(FLAGS_infer_calls), 1, 100'000),
+        in_range("churn_group_mib", group, 2, 4096),
+        in_range("churn_compute", absl::GetFlag(FLAGS_churn_compute), 1, 100'000'000)}) {
+    if (!status.ok()) return status;
+  }
+  if (o.step.width % 8 != 0 || infer_width % 8 != 0) {
+    return absl::InvalidArgumentError("--step_width and --infer_width have to be multiples of 8");
+  }
+  o.step_size = of_gib(step_gib);
+  o.step.layers = layers_for(o.step, o.step_size);
+  o.host = of_gib(host_gib);
+  absl::StatusOr<std::vector<std::int64_t>> tokens =
+      numbers_from<std::int64_t>("infer_tokens", absl::GetFlag(FLAGS_infer_tokens), 1, 1'000'000);
+  if (!tokens.ok()) return tokens.status();
+  o.infer_tokens = *std::move(tokens);
+  const absl::StatusOr<std::vector<std::int64_t>> models =
+      numbers_from<std::int64_t>("infer_models", absl::GetFlag(FLAGS_infer_models), 1, 64);
+  if (!models.ok()) return models.status();
+  for (const std::int64_t n : *models) {
+    infer_shape shape{.models = n,
+                      .width = infer_width,
+                      .most_tokens = *std::max_element(o.infer_tokens.begin(), o.infer_tokens.end())};
+    shape.layers = layers_for(shape, of_gib(infer_gib));
+    o.infer.push_back(shape);
+  }
+  for (const auto& [flag, text, list] :
+       {std::tuple{"step_budgets", absl::GetFlag(FLAGS_step_budgets), &o.step_budgets},
+        std::tuple{"infer_budgets", absl::GetFlag(FLAGS_infer_budgets), &o.infer_budgets}}) {
+    const absl::StatusOr<std::vector<double>> gib = numbers_from<double>(flag, text, 0.01, 4096);
+    if (!gib.ok()) return gib.status();
+    for (const double each : *gib)
+      list->push_back(of_gib(each));
+  }
+  o.churn.size = of_gib(churn_gib);
+  o.churn.budget = of_gib(churn_budget);
+  o.churn.group = of_mib(group);
+  const absl::StatusOr<std::vector<std::int64_t>> chunks =
+      numbers_from<std::int64_t>("churn_chunks_mib", absl::GetFlag(FLAGS_churn_chunks_mib), 0, 1024);
+  if (!chunks.ok()) return chunks.status();
+  for (const std::int64_t each : *chunks)
+    o.churn_chunks.push_back(of_mib(each));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<options> options_from_flags() {
@@ -188,6 +357,7 @@ absl::StatusOr<options> options_from_flags() {
     return absl::InvalidArgumentError(absl::StrCat("--precision is fp32 or bf16, not '", precision, "'"));
   }
   o.bf16 = precision == "bf16";
+  if (const absl::Status status = layers_from_flags(o); !status.ok()) return status;
   if (std::getenv("DEEPUM_POLICY") != nullptr) {
     return absl::FailedPreconditionError("DEEPUM_POLICY is set and would replace what --systems chooses; unset it");
   }
@@ -210,11 +380,23 @@ train_gpt::model_shape small_shape(train_gpt::model_shape shape) {
   return shape;
 }
 
-/// Managed memory that the run has at most at a time.
+bytes managed_capacity(const layered_step& s) {
+  return library_model<cuda::managed_memory, train_gpt::bf16>::capacity_of(s.tensors, {});
+}
+
+/// Managed memory that the run has at most at a time; 0: it needs none.
 bytes most_managed(const options& o) {
   using train_gpt::purpose;
-  bytes most = block_size * 128;  // small launches, random programs
+  bytes most{};
   const auto consider = [&](bytes size) { most = std::max(most, size); };
+  if (o.managed() && (o.runs("gpt_step") || o.runs("largest_batch"))) consider(managed_capacity(step_of(o.step)));
+  if (o.managed() && o.runs("infer")) {
+    for (const infer_shape& shape : o.infer)
+      consider(managed_capacity(set_up_of(shape)));
+  }
+  if (o.managed() && o.runs_layers()) consider(o.link_size + bytes{o.link_size.count / 2});
+  if (o.check_steps == 0 && !o.runs_blocks() && !o.runs("fits") && !o.runs("feeds")) return most;
+  consider(block_size * 128);  // small launches, random programs
   if (o.check_steps != 0) {
     consider(capacity_of(model_runs<float>::footprint(checked_shape, purpose::training)));
     return most;
@@ -233,6 +415,48 @@ bytes most_managed(const options& o) {
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
+}
+
+/// The programs of layers, which compute in bf16, and churn.
+template <class Memory, class Save>
+void measure_layers(const options& o, const bench_settings& settings, nlohmann::ordered_json& json, Save&& save) {
+  using train_gpt::bf16;
+  const auto add = [&](const program_report& report) {
+    print(layered_table_of(report));
+    json["programs"].push_back(json_of(report));
+    json["programs"].back()["memory"] = o.memory;
+    save();
+  };
+  if (o.runs("gpt_step")) {
+    add(gpt_step_runs<Memory, bf16>(settings, o.step, o.step_budgets, absl::GetFlag(FLAGS_step_forgets), o.write_backs)
+            .run());
+  }
+  if (o.runs("infer")) {
+    for (const infer_shape& shape : o.infer) {
+      for (const program_report& report :
+           infer_runs<Memory, bf16>(settings, shape, o.infer_budgets, o.infer_tokens, absl::GetFlag(FLAGS_infer_calls))
+               .run()) {
+        add(report);
+      }
+    }
+  }
+  if (o.runs("churn")) {
+    churn_runs<Memory> churn(settings, o.churn, o.churn_chunks,
+                             static_cast<unsigned>(absl::GetFlag(FLAGS_churn_compute)));
+    const std::vector<churn_result> results = churn.run();
+    print(churn.table_of(results));
+    json["churn"] = churn.json_of(results);
+    save();
+  }
+  if (o.runs("largest_batch")) {
+    largest_batch_runs<Memory, bf16> runs(settings, o.step, o.step_budgets, o.host,
+                                          cuda::managed_limit::from_environment().value_or(bytes{}),
+                                          absl::GetFlag(FLAGS_most_batch));
+    const std::vector<batch_result> results = runs.run();
+    print(runs.table_of(results));
+    json["largest_batch"] = runs.json_of(results);
+    save();
+  }
 }
 
 absl::Status measure(const options& o, const cuda::device& gpu, const energy_meter& energy) {
@@ -266,6 +490,25 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
                                 {"evaluate_layers", o.evaluate_shape.layers},
                                 {"precision", o.bf16 ? "bf16" : "fp32"},
                                 {"feed", absl::GetFlag(FLAGS_feed)},
+                                {"memory", o.memory},
+                                {"chunk_mib", absl::GetFlag(FLAGS_chunk_mib)},
+                                {"write_back", absl::GetFlag(FLAGS_write_back)},
+                                {"step_gib", absl::GetFlag(FLAGS_step_gib)},
+                                {"step_width", o.step.width},
+                                {"step_context", o.step.context},
+                                {"step_batch", o.step.batch},
+                                {"step_update", absl::GetFlag(FLAGS_step_update)},
+                                {"step_forgets", absl::GetFlag(FLAGS_step_forgets)},
+                                {"step_budgets", absl::GetFlag(FLAGS_step_budgets)},
+                                {"host_gib", absl::GetFlag(FLAGS_host_gib)},
+                                {"infer_gib", absl::GetFlag(FLAGS_infer_gib)},
+                                {"infer_width", absl::GetFlag(FLAGS_infer_width)},
+                                {"infer_tokens", absl::GetFlag(FLAGS_infer_tokens)},
+                                {"infer_budgets", absl::GetFlag(FLAGS_infer_budgets)},
+                                {"infer_calls", absl::GetFlag(FLAGS_infer_calls)},
+                                {"churn_gib", absl::GetFlag(FLAGS_churn_gib)},
+                                {"churn_budget_gib", absl::GetFlag(FLAGS_churn_budget_gib)},
+                                {"churn_group_mib", absl::GetFlag(FLAGS_churn_group_mib)},
                                 {"seed", settings.seed}}}};
   // What is there is written after each part, so that an interruption loses no more than one.
   const auto save = [&] {
@@ -277,15 +520,15 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   };
   print(absl::StrFormat("%s, driver %s, %s\n", p.name, energy.driver(), absl::GetFlag(FLAGS_commit)));
 
-  if (o.runs("train") || o.runs("evaluate") || o.runs("gather")) {
+  if (o.runs_blocks() || o.runs_layers()) {
     settings.say("links");
-    settings.managed = managed_rates(0, o.link_size);
+    if (o.runs_blocks() || o.managed()) settings.managed = managed_rates(0, o.link_size);
     settings.pinned = pinned_rates(o.link_size);
     const auto line = [](const char* name, const link_rates& r) {
       print(absl::StrFormat("%s: in %.1f, out %.1f GB/s; both at once: in %.1f, out %.1f GB/s\n", name, r.in / 1e9,
                             r.out / 1e9, r.in_both / 1e9, r.out_both / 1e9));
     };
-    line("managed", settings.managed);
+    if (settings.managed.in > 0) line("managed", settings.managed);
     line("pinned", settings.pinned);
     save();
   }
@@ -307,8 +550,9 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
     json["small_launches"] = fits_runs::json_of(costs);
     save();
     bench_settings all_fits = settings;
-    std::erase_if(all_fits.systems,
-                  [](const std::string& s) { return s == "once" || s == "double_managed" || s == "double_pinned"; });
+    std::erase_if(all_fits.systems, [](const std::string& s) {
+      return s == "once" || s == "double_managed" || s == "double_pinned" || s == "by_hand";
+    });
     const train_gpt::model_shape shape = small_shape(o.shape);
     const bytes size = footprint(o, shape, train_gpt::purpose::training);
     all_fits.budgets = {100.0 * static_cast<double>((capacity_of(size) + block_size).count) /
@@ -323,6 +567,9 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
     print(feeds.table_of(costs));
     json["feeds"] = feeds.json_of(costs);
     save();
+  }
+  if (o.runs_layers() || o.runs("churn")) {
+    with_memory(o.memory, [&]<class Memory>() { measure_layers<Memory>(o, settings, json, save); });
   }
   if (file.is_open()) {
     file.close();
@@ -340,7 +587,7 @@ int run() {
   std::optional<bytes> limit = cuda::managed_limit::from_environment();
   const bytes wanted = most_managed(*o);
   // What can be said without a GPU is said first.
-  if (const auto why = refusal(limit, bytes{UINT64_MAX}, wanted)) {
+  if (const auto why = wanted.count == 0 ? std::nullopt : refusal(limit, bytes{UINT64_MAX}, wanted)) {
     absl::FPrintF(stderr, "deepum-gpu-bench: %s\n", *why);
     return 1;
   }
@@ -351,13 +598,18 @@ int run() {
     absl::FPrintF(stderr, "deepum-gpu-bench: %s\n", e.what());
     return e.code() == status::unsupported ? cannot_run : 1;
   }
-  if (!gpu->properties().concurrent_managed_access) {
+  if (o->runs_layers() && gpu->properties().compute_capability < 80) {
+    absl::FPrintF(stderr, "deepum-gpu-bench: %s does not multiply matrices of bf16, as gpt_step and infer do\n",
+                  gpu->properties().name);
+    return cannot_run;
+  }
+  if (wanted.count != 0 && !gpu->properties().concurrent_managed_access) {
     absl::FPrintF(stderr, "deepum-gpu-bench: %s cannot move managed memory while kernels run\n",
                   gpu->properties().name);
     return cannot_run;
   }
   const auto free = bytes{static_cast<std::uint64_t>(free_device_memory())};
-  if (const auto why = refusal(limit, free, wanted)) {
+  if (const auto why = wanted.count == 0 ? std::nullopt : refusal(limit, free, wanted)) {
     absl::FPrintF(stderr, "deepum-gpu-bench: %s\n", *why);
     return 1;
   }

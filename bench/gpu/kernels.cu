@@ -35,6 +35,21 @@ __global__ void read_strided(const word* x, std::uint64_t n, std::uint64_t strid
   atomicAdd(total, sum);
 }
 
+__global__ void advance(word* x, std::uint64_t n, word value) {
+  for (std::uint64_t i = first(); i < n; i += step())
+    x[i] = 3U * x[i] + value + static_cast<word>(i);
+}
+
+__global__ void compute(float* x, word rounds) {
+  float a = static_cast<float>(threadIdx.x);
+  float b = 1.0F;
+  for (word i = 0; i < rounds; ++i) {
+    a = a * 0.999F + b;
+    b = b * 0.998F + 0.5F;
+  }
+  if (a + b < 0.0F) *x = a;  // never, but the compiler does not know
+}
+
 // What tests/property/random_program.hpp computes on the host.
 __device__ word filled(word i, word value) { return (i * 2654435761U) ^ value; }
 __device__ word mixed(word old, word other, word value) { return old * 3U + (other ^ value) + 1U; }
@@ -63,7 +78,7 @@ __global__ void chase(word* a, word n, word* const* where, word m, word value) {
 }  // namespace
 
 const kernels& all() {
-  static const kernels made{tiny, touch_pieces, checksum, read_strided, fill, mix, gather, chase};
+  static const kernels made{tiny, touch_pieces, checksum, read_strided, advance, compute, fill, mix, gather, chase};
   return made;
 }
 

@@ -24,6 +24,10 @@ struct kernels {
   void (*checksum)(const word* x, std::uint64_t n, unsigned long long* total);
   /// total[0] += the sum of one word in each `stride`.
   void (*read_strided)(const word* x, std::uint64_t n, std::uint64_t stride, unsigned long long* total);
+  /// Word i becomes 3 * word i + value + i.
+  void (*advance)(word* x, std::uint64_t n, word value);
+  /// Each thread multiplies and adds `rounds` times, and touches no memory but one word that it never writes.
+  void (*compute)(float* x, word rounds);
   /// The launches of random programs (tests/property/random_program.hpp).
   void (*fill)(word* a, word n, word value);
   void (*mix)(word* a, word n, const word* b, word m, word value);

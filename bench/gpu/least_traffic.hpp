@@ -118,4 +118,66 @@ struct link_rates {
   return (least_bytes_in(p, budget, before + counted) - least_bytes_in(p, budget, before)) / counted;
 }
 
+/// The least bytes that have to come during some calls, whatever is there when they begin.
+[[nodiscard]] inline std::uint64_t least_bytes_of_calls(const unit_program& calls, std::uint64_t budget) {
+  const std::uint64_t from_nothing = least_bytes_in(calls, budget, 1);
+  return from_nothing > budget ? from_nothing - budget : 0;
+}
+
+/// Bytes that have to leave in each of endless equal steps, whoever decides, if contents that the host has need not be
+/// copied again: what was written and is yet to be read lives, and where more of it lives than fits, the rest must have
+/// left. Of all places between two launches, the one with the most. At least so much; a schedule may need more.
+[[nodiscard]] inline std::uint64_t least_bytes_out(const unit_program& p, std::uint64_t budget) {
+  const std::size_t count = p.launches.size();
+  std::vector<std::vector<std::pair<std::size_t, unit_use>>> uses(p.size.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const unit_use& u : p.launches[i]) {
+      uses[u.unit].emplace_back(i, u);
+    }
+  }
+  // Bytes that begin to live behind a launch, and those that end with one. What lives from the last step on is there
+  // from the beginning.
+  std::vector<std::uint64_t> begins(count);
+  std::vector<std::uint64_t> ends(count);
+  std::uint64_t alive = 0;
+  for (std::size_t unit = 0; unit < uses.size(); ++unit) {
+    const auto& all = uses[unit];
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      if (!all[k].second.written) {
+        continue;
+      }
+      std::size_t last = 0;  // launches until the last one that reads it
+      for (std::size_t j = 1; j <= all.size(); ++j) {
+        const auto& [at, use] = all[(k + j) % all.size()];
+        if (use.mode == access::overwrite) {
+          break;
+        }
+        last = at + (k + j >= all.size() ? count : 0) - all[k].first;
+        if (use.written) {
+          break;
+        }
+      }
+      if (last == 0) {
+        continue;
+      }
+      begins[all[k].first] += p.size[unit];
+      ends[(all[k].first + last) % count] += p.size[unit];
+      alive += all[k].first + last >= count ? p.size[unit] : 0;
+    }
+  }
+  std::uint64_t most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    alive = alive + begins[i] - ends[i];
+    most = std::max(most, alive);
+  }
+  return most > budget ? most - budget : 0;
+}
+
+/// The time below which no step can be: with everything resident it takes as long as it computes, and the link takes
+/// its time for the least that has to move.
+[[nodiscard]] inline double least_seconds(double resident, std::uint64_t least_in, std::uint64_t least_out,
+                                          const link_rates& r) {
+  return std::max(resident, best_mix_seconds(static_cast<double>(least_in), static_cast<double>(least_out), r));
+}
+
 }  // namespace deepum::gpu_bench

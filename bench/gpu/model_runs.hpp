@@ -89,7 +89,7 @@ class model_runs {
         by_hand_managed(system);
       } else if (system == "double_pinned") {
         by_hand_pinned(system);
-      } else if (system != "resident") {
+      } else if (policy_of(system)) {
         library(system);
       }
     }

@@ -45,13 +45,14 @@ struct counters {
   }
 };
 
-[[nodiscard]] inline counters counters_of(const statistics& s) {
+/// @param block  Bytes of one.
+[[nodiscard]] inline counters counters_of(const statistics& s, bytes block = block_size) {
   return {.launches = s.launches,
           .faults = s.faults,
           .lost_faults = s.lost_faults,
           .in = s.in.all_bytes(),
           .out = s.out.all_bytes(),
-          .discarded = s.discarded * block_size.count,
+          .discarded = s.discarded * block.count,
           .stalled_ns = s.stalled.count(),
           .in_for = s.in.bytes,
           .out_for = s.out.bytes};
@@ -69,9 +70,17 @@ struct told {
   std::uint64_t peak_bytes = 0;  ///< on the device at a time; counts what is there, but dead, too
 };
 
+/// Memory that a system has taken beside what was taken before it began.
+struct memory_taken {
+  std::uint64_t device = 0;         ///< bytes at most, as the driver tells
+  std::uint64_t host = 0;           ///< bytes that the machine has less to give, all processes together
+  std::uint64_t host_resident = 0;  ///< bytes that the process has more in its own page tables
+};
+
 struct measured_step {
   std::int64_t ns = 0;
   float loss = 0;
+  std::uint64_t sum = 0;  ///< of its result, where that is no loss
   counters did{};
 };
 
@@ -88,6 +97,7 @@ struct system_run {
   std::uint64_t peak_bytes = 0;          ///< on the device at a time, as the system itself counts
   std::int64_t device_memory_taken = 0;  ///< as cudaMemGetInfo tells, contexts included
   std::optional<told> driver_told{};
+  std::optional<memory_taken> taken{};
 };
 
 [[nodiscard]] inline double quantile(std::vector<double> values, double q) {
@@ -125,7 +135,9 @@ struct program_report {
   std::vector<system_run> runs{};
   struct bound {
     std::uint64_t budget = 0;
-    std::uint64_t least_in = 0;  ///< bytes that have to come in each step
+    std::uint64_t least_in = 0;   ///< bytes that have to come in each step
+    std::uint64_t least_out = 0;  ///< bytes that have to leave, if what is clean need not; 0: not known
+    double least_ns = 0;          ///< no step is shorter; 0: not known
   };
   std::vector<bound> bounds{};
   link_rates managed{};
@@ -244,6 +256,7 @@ struct program_report {
   }
   return {{"ns", s.ns},
           {"loss", s.loss},
+          {"sum", s.sum},
           {"launches", s.did.launches},
           {"faults", s.did.faults},
           {"lost_faults", s.did.lost_faults},
@@ -272,6 +285,10 @@ struct program_report {
     if (s.joules) {
       run["joules"] = *s.joules;
     }
+    if (s.taken) {
+      run["memory_taken"] = {
+          {"device", s.taken->device}, {"host", s.taken->host}, {"host_resident", s.taken->host_resident}};
+    }
     if (s.driver_told) {
       const told& t = *s.driver_told;
       run["driver_told"] = {{"works", t.works},
@@ -295,7 +312,10 @@ struct program_report {
   }
   nlohmann::ordered_json bounds = nlohmann::ordered_json::array();
   for (const program_report::bound& b : r.bounds) {
-    bounds.push_back({{"budget_bytes", b.budget}, {"least_bytes_in", b.least_in}});
+    bounds.push_back({{"budget_bytes", b.budget},
+                      {"least_bytes_in", b.least_in},
+                      {"least_bytes_out", b.least_out},
+                      {"least_ns", b.least_ns}});
   }
   return {{"program", r.name},
           {"description", r.description},

@@ -3,9 +3,11 @@
 
 #include "gpu_bench/host_kernels.hpp"
 
+#include "../../examples/train_gpt/bf16.hpp"
 #include "../../examples/train_gpt/kernels_cuda.hpp"
 #include "cuda/fake_cuda.hpp"
 #include "gpu/kernels.hpp"
+#include "gpu/layer_kernels.hpp"
 #include "property/random_program.hpp"
 
 #include <cublas_v2.h>
@@ -165,45 +167,61 @@ void sum_of_floats(double* total, const float* values, index n) {
     *total += values[i];
 }
 
+template <class T>
 struct operand_of_product {
-  const float* data;
+  const T* data;
   std::int64_t stride;
   std::int64_t batch_stride;
   bool transposed;
 };
-void gemm(index m, index n, index k, operand_of_product a, operand_of_product b, float beta, float* c,
+template <class C, class T>
+void gemm(index m, index n, index k, operand_of_product<T> a, operand_of_product<T> b, float beta, C* c,
           std::int64_t c_stride, std::int64_t c_batch, index batches) {
+  using train_gpt::widened;
   for (index s = 0; s < batches; ++s) {
-    const float* x = a.data + s * a.batch_stride;
-    const float* y = b.data + s * b.batch_stride;
-    float* z = c + s * c_batch;
+    const T* x = a.data + s * a.batch_stride;
+    const T* y = b.data + s * b.batch_stride;
+    C* z = c + s * c_batch;
     in(x, (a.transposed ? m - 1 : k - 1) * a.stride + (a.transposed ? k : m));
     in(y, (b.transposed ? k - 1 : n - 1) * b.stride + (b.transposed ? n : k));
     out(z, (n - 1) * c_stride + m);
     for (index j = 0; j < n; ++j) {
       for (index i = 0; i < m; ++i) {
-        float sum = beta == 0 ? 0 : z[j * c_stride + i];
+        float sum = beta == 0 ? 0 : widened(z[j * c_stride + i]);
         for (index l = (i + j) % 7; l < k; l += 1 + k / 4) {
-          sum += x[a.transposed ? i * a.stride + l : l * a.stride + i] *
-                 y[b.transposed ? l * b.stride + j : j * b.stride + l];
+          sum += widened(x[a.transposed ? i * a.stride + l : l * a.stride + i]) *
+                 widened(y[b.transposed ? l * b.stride + j : j * b.stride + l]);
         }
-        z[j * c_stride + i] = wrap(sum + 0.6F);
+        train_gpt::store(z[j * c_stride + i], wrap(sum + 0.6F));
       }
     }
   }
 }
 
-cublasStatus_t multiply(cudaStream_t stream, cublasOperation_t ta, cublasOperation_t tb, index m, index n, index k,
-                        const void* a, index lda, index sa, const void* b, index ldb, index sb, const void* beta,
-                        void* c, index ldc, index sc, index batches) {
-  operand_of_product left{static_cast<const float*>(a), lda, sa, ta != CUBLAS_OP_N};
-  operand_of_product right{static_cast<const float*>(b), ldb, sb, tb != CUBLAS_OP_N};
+template <class C, class T>
+cublasStatus_t multiply_as(cudaStream_t stream, cublasOperation_t ta, cublasOperation_t tb, index m, index n, index k,
+                           const void* a, index lda, index sa, const void* b, index ldb, index sb, const void* beta,
+                           void* c, index ldc, index sc, index batches) {
+  operand_of_product<T> left{static_cast<const T*>(a), lda, sa, ta != CUBLAS_OP_N};
+  operand_of_product<T> right{static_cast<const T*>(b), ldb, sb, tb != CUBLAS_OP_N};
   float old = *static_cast<const float*>(beta);
-  auto* to = static_cast<float*>(c);
+  auto* to = static_cast<C*>(c);
   void* arguments[] = {&m, &n, &k, &left, &right, &old, &to, &ldc, &sc, &batches};
-  return cudaLaunchKernel(reinterpret_cast<const void*>(gemm), dim3(1), dim3(1), arguments, 0, stream) == cudaSuccess
+  return cudaLaunchKernel(reinterpret_cast<const void*>(gemm<C, T>), dim3(1), dim3(1), arguments, 0, stream) ==
+                 cudaSuccess
              ? CUBLAS_STATUS_SUCCESS
              : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+cublasStatus_t multiply(cudaStream_t stream, cublasOperation_t ta, cublasOperation_t tb, index m, index n, index k,
+                        const void* a, cudaDataType of_operands, index lda, index sa, const void* b, index ldb,
+                        index sb, const void* beta, void* c, cudaDataType of_result, index ldc, index sc,
+                        index batches) {
+  using train_gpt::bf16;
+  const auto as = [&](auto chosen) {
+    return chosen(stream, ta, tb, m, n, k, a, lda, sa, b, ldb, sb, beta, c, ldc, sc, batches);
+  };
+  if (of_operands == CUDA_R_32F) return as(multiply_as<float, float>);
+  return of_result == CUDA_R_32F ? as(multiply_as<float, bf16>) : as(multiply_as<bf16, bf16>);
 }
 cudaStream_t blas_stream = nullptr;
 
@@ -224,16 +242,17 @@ cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { retur
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasGetStatusString(cublasStatus_t) { return "a status"; }
 cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                            const void*, const void* a, cudaDataType, int lda, const void* b, cudaDataType, int ldb,
-                            const void* beta, void* c, cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t) {
-  return multiply(blas_stream, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, 1);
+                            const void*, const void* a, cudaDataType type, int lda, const void* b, cudaDataType,
+                            int ldb, const void* beta, void* c, cudaDataType of_result, int ldc, cublasComputeType_t,
+                            cublasGemmAlgo_t) {
+  return multiply(blas_stream, ta, tb, m, n, k, a, type, lda, 0, b, ldb, 0, beta, c, of_result, ldc, 0, 1);
 }
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                          int k, const void*, const void* a, cudaDataType, int lda, long long sa,
+                                          int k, const void*, const void* a, cudaDataType type, int lda, long long sa,
                                           const void* b, cudaDataType, int ldb, long long sb, const void* beta, void* c,
-                                          cudaDataType, int ldc, long long sc, int batches, cublasComputeType_t,
-                                          cublasGemmAlgo_t) {
-  return multiply(blas_stream, ta, tb, m, n, k, a, lda, sa, b, ldb, sb, beta, c, ldc, sc, batches);
+                                          cudaDataType of_result, int ldc, long long sc, int batches,
+                                          cublasComputeType_t, cublasGemmAlgo_t) {
+  return multiply(blas_stream, ta, tb, m, n, k, a, type, lda, sa, b, ldb, sb, beta, c, of_result, ldc, sc, batches);
 }
 }
 
@@ -298,6 +317,16 @@ void read_strided(const word* x, std::uint64_t n, std::uint64_t stride, unsigned
   for (std::uint64_t i = 0; i < n; i += stride)
     *total += x[i];
 }
+void advance(word* x, std::uint64_t n, word value) {
+  out(x, static_cast<std::int64_t>(n));
+  for (std::uint64_t i = 0; i < n; ++i)
+    x[i] = 3U * x[i] + value + static_cast<word>(i);
+}
+void compute(float* x, word rounds) {
+  out(x, 1);
+  for (word i = 0; i < rounds; ++i)
+    *x = *x * 0.999F + 1;
+}
 void fill(word* a, word n, word value) {
   out(a, n);
   for (word i = 0; i < n; ++i)
@@ -324,8 +353,132 @@ void chase(word* a, word n, word* const* where, word m, word value) {
 }  // namespace
 
 const kernels& all() {
-  static const kernels made{tiny, touch_pieces, checksum, read_strided, fill, mix, gather, chase};
+  static const kernels made{tiny, touch_pieces, checksum, read_strided, advance, compute, fill, mix, gather, chase};
   return made;
+}
+
+}  // namespace deepum_gpu_bench_kernels
+
+namespace deepum_gpu_bench_kernels {
+namespace {
+
+using train_gpt::store;
+using train_gpt::widened;
+
+// The bits that are read count, whatever number they are.
+template <class T>
+void draw(T* x, count n, std::uint64_t seed, float scale) {
+  out(x, n, access::overwrite);
+  for (count i = 0; i < n; ++i)
+    store(x[i], scale * drawn(static_cast<std::uint64_t>(i), seed));
+}
+template <class T>
+void normalise(T* y, const T* x, count r, count width) {
+  in(x, r * width);
+  out(y, r * width, access::overwrite);
+  for (count i = 0; i < r * width; ++i)
+    store(y[i], wrap(2.5F * widened(x[i]) + widened(x[i / width * width]) + 0.1F));
+}
+template <class T>
+void normalise_backward(T* d, const T* dy, const T* x, count r, count width) {
+  in(dy, r * width);
+  in(x, r * width);
+  out(d, r * width);
+  for (count i = 0; i < r * width; ++i)
+    store(d[i], wrap(widened(d[i]) + 1.5F * widened(dy[i]) + widened(x[i]) + 0.2F));
+}
+template <class T>
+void gate(T* y, const T* qkv, count r, count width) {
+  in(qkv, 3 * r * width);
+  out(y, r * width, access::overwrite);
+  for (count i = 0; i < r * width; ++i) {
+    const T* row = qkv + i / width * 3 * width + i % width;
+    store(y[i], wrap(widened(row[0]) + 2 * widened(row[width]) + 3 * widened(row[2 * width])));
+  }
+}
+template <class T>
+void gate_backward(T* d_qkv, const T* dy, const T* qkv, count r, count width) {
+  in(dy, r * width);
+  in(qkv, 3 * r * width);
+  out(d_qkv, 3 * r * width, access::overwrite);
+  for (count i = 0; i < 3 * r * width; ++i)
+    store(d_qkv[i], wrap(widened(dy[i / (3 * width) * width + i % width]) + 2 * widened(qkv[i])));
+}
+template <class T>
+void gelu(T* y, const T* x, count n) {
+  in(x, n);
+  out(y, n);
+  for (count i = 0; i < n; ++i)
+    store(y[i], wrap(2 * widened(x[i]) + 0.7F));
+}
+template <class T>
+void gelu_backward(T* d, const T* x, count n) {
+  in(x, n);
+  out(d, n);
+  for (count i = 0; i < n; ++i)
+    store(d[i], wrap(3 * widened(d[i]) + widened(x[i])));
+}
+template <class T>
+void add(T* y, const T* a, const T* b, count n) {
+  in(a, n);
+  in(b, n);
+  out(y, n, access::overwrite);
+  for (count i = 0; i < n; ++i)
+    store(y[i], wrap(widened(a[i]) + 2 * widened(b[i]) + 0.2F));
+}
+template <class T>
+void loss(T* d, const T* x, count n, float factor) {
+  in(x, n);
+  out(d, n, access::overwrite);
+  for (count i = 0; i < n; ++i)
+    store(d[i], wrap(widened(x[i]) + factor));
+}
+template <class T>
+void adamw_of_layer(float* master, T* copy, const float* gradient, float* moment1, float* moment2, count n, float rate,
+                    float correction1, float correction2) {
+  in(gradient, n);
+  out(master, n);
+  out(copy, n, access::overwrite);
+  out(moment1, n);
+  out(moment2, n);
+  for (count i = 0; i < n; ++i) {
+    moment1[i] = wrap(moment1[i] * 0.9F + gradient[i] + 0.3F);
+    moment2[i] = wrap(moment2[i] * 0.8F + moment1[i] + correction1);
+    master[i] = wrap(master[i] + rate * moment1[i] + moment2[i] * correction2);
+    store(copy[i], master[i]);
+  }
+}
+
+template <class T>
+const layer_kernels<T> table{draw<T>, draw<float>,      normalise<T>,     normalise_backward<T>,
+                             gate<T>, gate_backward<T>, gelu<T>,          gelu_backward<T>,
+                             add<T>,  loss<T>,          adamw_of_layer<T>};
+
+template <class T>
+void register_layer_kernels() {
+  const layer_kernels<T>& k = layer_kernels_for<T>();
+  deepum_test::fake_cuda::register_kernel(k.draw);
+  deepum_test::fake_cuda::register_kernel(k.draw_floats);
+  deepum_test::fake_cuda::register_kernel(k.normalise);
+  deepum_test::fake_cuda::register_kernel(k.normalise_backward);
+  deepum_test::fake_cuda::register_kernel(k.gate);
+  deepum_test::fake_cuda::register_kernel(k.gate_backward);
+  deepum_test::fake_cuda::register_kernel(k.gelu);
+  deepum_test::fake_cuda::register_kernel(k.gelu_backward);
+  deepum_test::fake_cuda::register_kernel(k.add);
+  deepum_test::fake_cuda::register_kernel(k.loss);
+  deepum_test::fake_cuda::register_kernel(k.adamw);
+}
+
+}  // namespace
+
+template <>
+const layer_kernels<float>& layer_kernels_for<float>() {
+  return table<float>;
+}
+template <>
+const layer_kernels<train_gpt::bf16>& layer_kernels_for<train_gpt::bf16>() {
+  return table<train_gpt::bf16>;
 }
 
 }  // namespace deepum_gpu_bench_kernels
@@ -336,6 +489,8 @@ void deepum_test::register_host_kernels() {
   fake_cuda::register_kernel(k.touch_pieces);
   fake_cuda::register_kernel(k.checksum);
   fake_cuda::register_kernel(k.read_strided);
+  fake_cuda::register_kernel(k.advance);
+  fake_cuda::register_kernel(k.compute);
   fake_cuda::register_kernel(k.fill);
   fake_cuda::register_kernel(k.mix);
   fake_cuda::register_kernel(k.gather);
@@ -356,5 +511,10 @@ void deepum_test::register_host_kernels() {
   fake_cuda::register_kernel(m.cross_entropy);
   fake_cuda::register_kernel(m.adamw);
   fake_cuda::register_kernel(sum_of_floats);
-  fake_cuda::register_kernel(gemm);
+  using train_gpt::bf16;
+  fake_cuda::register_kernel(gemm<float, float>);
+  fake_cuda::register_kernel(gemm<float, bf16>);
+  fake_cuda::register_kernel(gemm<bf16, bf16>);
+  deepum_gpu_bench_kernels::register_layer_kernels<float>();
+  deepum_gpu_bench_kernels::register_layer_kernels<bf16>();
 }

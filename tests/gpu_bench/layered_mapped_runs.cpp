@@ -1,0 +1,57 @@
+// The layered programs of the GPU benchmark on mapped memory.
+
+#include "gpu/memory_kinds.hpp"
+#include "gpu_bench/layered_checks.hpp"
+#include <deepum/units.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace layered_mapped_runs {
+
+using namespace layered_checks;
+using deepum::cuda::mapped_memory;
+
+TEST_CASE("a training step of layers computes the same on mapped memory under all systems") {
+  const without_gpu setting;
+  check_gpt_step<mapped_memory, bf16>(false, true);
+}
+
+TEST_CASE("calls of one and of two models give the same on mapped memory under all systems") {
+  const without_gpu setting;
+  check_infer<mapped_memory>();
+}
+
+TEST_CASE("a sweep through a small budget leaves what it should on mapped memory, with chunks of any size") {
+  const without_gpu setting;
+  check_churn<mapped_memory>(2_MiB);
+  check_churn<mapped_memory>(4_MiB);
+}
+
+TEST_CASE("the largest batch on mapped memory follows from host memory, which it holds to") {
+  const without_gpu setting;
+  gpt_shape shape = shape_for<bf16>();
+  shape.batch = 1;
+  const auto footprint = [&](std::int64_t batch) {
+    gpt_shape s = shape;
+    s.batch = batch;
+    return footprint_of(s);
+  };
+  const bytes budget{footprint(1).count * 7 / 10};
+  const bytes host = footprint(6) - budget;
+  largest_batch_runs<mapped_memory, bf16> runs(settings_for<mapped_memory>({"lru", "auto", "by_hand"}), shape, {budget},
+                                               host, {}, 8);
+  const std::vector<batch_result> all = runs.run();
+  REQUIRE(all.size() == 3);
+  for (const batch_result& r : {all[0], all[1]}) {
+    CHECK(r.found.batch >= 1);
+    CHECK(footprint(r.found.batch) <= host + budget);
+  }
+  CHECK(all[2].found.batch == 0);  // all of its contents are on the host
+  MESSAGE(runs.table_of(all));
+}
+
+}  // namespace layered_mapped_runs
