@@ -4,6 +4,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/signature.hpp>
 #include <deepum/dim.hpp>
+#include <deepum/error.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -107,6 +109,15 @@ class argument_reader {
 
 }  // namespace detail
 
+/// Launches that were recorded. Made by `stream::record_graph`.
+template <class Native>
+struct recorded_graph {
+  Native native{};
+  std::string name{};
+  std::vector<operand> operands{};  ///< of all its launches
+  bool complete = true;             ///< they declare all that they touch
+};
+
 /// A stream of launches whose memory the arena moves ahead of them.
 ///
 /// Threads: one at a time for each stream; different streams from different threads at once. Ends with a
@@ -188,6 +199,43 @@ class stream {
     });
   }
 
+  /// @name Graphs
+  /// Launches that are recorded once and run as one: to the policy a graph is one launch with all that they touch, and
+  /// nothing is inserted into it.
+  /// @{
+
+  /// Records what `body()` launches on this stream instead of running it. Other streams stay out of it.
+  /// @errors  What `body` throws; those of the device. Then nothing was recorded.
+  template <class Body>
+    requires requires(native_type n) { n.begin_capture(); }
+  [[nodiscard]] auto record_graph(std::string_view name, Body&& body) {
+    recorded_graph<decltype(native_.end_capture())> made;
+    made.name = name;
+    native_.begin_capture();
+    recording_.emplace();
+    try {
+      std::forward<Body>(body)();
+    } catch (...) {
+      recording_.reset();
+      native_.abandon_capture();
+      throw;
+    }
+    made.operands = std::move(recording_->operands);
+    made.complete = recording_->complete;
+    recording_.reset();
+    made.native = native_.end_capture();
+    return made;
+  }
+  /// @errors  Those of a launch.
+  template <class Native>
+  launch_id launch(const recorded_graph<Native>& graph) {
+    const open_launch opened(*this, graph.name, signature_of(graph.name, graph.operands), graph.operands,
+                             graph.complete);
+    native_.launch(graph.native);
+    return opened.id;
+  }
+  /// @}
+
   void record(event_type& e) { native_.record(e); }
   /// What is launched from now on starts when `e`, as it was last recorded, has been reached.
   void wait(event_type& e) { native_.wait(e); }
@@ -209,6 +257,12 @@ class stream {
     open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands,
                 bool complete)
         : owner(s) {
+      if (s.recording_) {
+        s.recording_->operands.insert(s.recording_->operands.end(), operands.begin(), operands.end());
+        s.recording_->complete = s.recording_->complete && complete;
+        return;
+      }
+      refuse_capture(s, name);
       launch_record record;
       record.stream = s.id_;
       record.signature = signature;
@@ -226,12 +280,31 @@ class stream {
       }
       s.native_.begin(id);
     }
-    ~open_launch() { owner.native_.end(id); }
+    ~open_launch() {
+      if (id.valid()) {
+        owner.native_.end(id);
+      }
+    }
     open_launch(const open_launch&) = delete;
     open_launch& operator=(const open_launch&) = delete;
 
+    /// What a capture takes in is executed later, when nobody knows what it needs.
+    static void refuse_capture([[maybe_unused]] stream& s, [[maybe_unused]] std::string_view name) {
+      if constexpr (faultless_memory_kind<Memory> && requires { s.native_.capturing(); }) {
+        if (s.native_.capturing()) {
+          throw error(status::unsupported, "launch '" + std::string(name) +
+                                               "' while its stream is captured: on memory that never faults, record "
+                                               "launches with stream::record_graph");
+        }
+      }
+    }
+
     stream& owner;
-    launch_id id{};
+    launch_id id{};  // invalid while a graph is recorded
+  };
+  struct recording {
+    std::vector<operand> operands{};
+    bool complete = true;
   };
 
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const {
@@ -266,6 +339,7 @@ class stream {
   native_type native_;
   stream_id id_;
   std::vector<block_access> awaited_{};
+  std::optional<recording> recording_{};
 };
 
 }  // namespace v0

@@ -70,6 +70,9 @@ struct operation {
   std::vector<use> uses;  ///< as far as they are known before it begins
 };
 
+/// Operations that were captured. A graph and what was made of it are the same here.
+using recorded_graph = std::vector<std::function<void()>>;
+
 struct fifo {
   std::deque<operation> queue;
   std::vector<use> uses;  ///< of the operation that is executed
@@ -77,6 +80,8 @@ struct fifo {
   std::uint64_t finished = 0;
   bool held = false;
   bool capturing = false;
+  bool captures_globally = true;              ///< the capture forbids things to all threads
+  std::shared_ptr<recorded_graph> recording;  ///< of a capture that cudaStreamBeginCapture began
   bool closing = false;
   CUcontext context = nullptr;  ///< nullptr: the primary one, here and below
   std::thread worker;
@@ -123,7 +128,8 @@ struct state {
   std::size_t total = std::size_t{1} << 30;
   std::size_t foreign = 0;
   bool no_contexts = false;  ///< cuCtxCreate fails
-  std::size_t plain = 0;     ///< cudaMalloc
+  std::map<const void*, std::shared_ptr<recorded_graph>> graphs;
+  std::size_t plain = 0;  ///< cudaMalloc
   std::uint64_t migrations = 0;
   nanoseconds clock_offset{};
   std::mt19937_64 random;
@@ -495,6 +501,7 @@ std::shared_ptr<fifo> find_stream(cudaStream_t stream) {
 void put(fifo& f, std::function<void()> work, std::vector<use> uses = {}) {
   if (f.capturing) {
     ++rt().now.counted.captured;
+    if (f.recording) f.recording->push_back(std::move(work));
     return;
   }
   release_order(&f);
@@ -584,7 +591,8 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   if (e == cudaSuccess) e = s.broken;
   if (e == cudaSuccess && s.device_count == 0 && (flags & deviceless) == 0) e = cudaErrorNoDevice;
   if (e == cudaSuccess && (flags & unsafe) != 0 && capture_mode != cudaStreamCaptureModeRelaxed &&
-      std::any_of(s.streams.begin(), s.streams.end(), [](auto& entry) { return entry.second->capturing; })) {
+      std::any_of(s.streams.begin(), s.streams.end(),
+                  [](auto& entry) { return entry.second->capturing && entry.second->captures_globally; })) {
     ++s.counted.capture_violations;
     return noted(cudaErrorStreamCaptureUnsupported, flags);
   }
@@ -1089,6 +1097,9 @@ std::string reset() {
   for (auto& [first, v] : s.views) {
     left += "a mapping of " + std::to_string(v.size) + " bytes\n";
   }
+  for (std::size_t i = 0; i < s.graphs.size(); ++i) {
+    left += "a graph\n";
+  }
   for (auto& f : all) {
     f->held = false;
     f->closing = true;
@@ -1178,7 +1189,10 @@ void hold(cudaStream_t stream) { set_held(stream, true); }
 void resume(cudaStream_t stream) { set_held(stream, false); }
 void set_capturing(cudaStream_t stream, bool capturing) {
   locked([&](state&) {
-    if (const auto f = find_stream(stream)) f->capturing = capturing;
+    if (const auto f = find_stream(stream)) {
+      f->capturing = capturing;
+      f->captures_globally = true;
+    }
   });
 }
 void fail_call(std::string_view name, unsigned nth, cudaError_t error) {
@@ -1391,6 +1405,56 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     return give(status, f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone);
   });
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call("cudaStreamBeginCapture", 0, [&](guard&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (f->capturing) return cudaErrorIllegalState;
+    f->capturing = true;
+    f->captures_globally = mode == cudaStreamCaptureModeGlobal;
+    f->recording = std::make_shared<recorded_graph>();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return call("cudaStreamEndCapture", releases, [&](guard&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (!f->capturing || f->recording == nullptr) return cudaErrorIllegalState;
+    f->capturing = false;
+    const auto handle = new_handle<cudaGraph_t>();
+    rt().now.graphs[handle] = std::exchange(f->recording, nullptr);
+    return give(graph, handle);
+  });
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  return call("cudaGraphInstantiate", 0, [&](guard&) {
+    const auto it = rt().now.graphs.find(graph);
+    if (it == rt().now.graphs.end()) return cudaErrorInvalidValue;
+    const auto handle = new_handle<cudaGraphExec_t>();
+    rt().now.graphs[handle] = it->second;
+    return give(made, handle);
+  });
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  return call("cudaGraphLaunch", 0, [&](guard&) {
+    const auto it = rt().now.graphs.find(graph);
+    const auto f = find_stream(stream);
+    if (it == rt().now.graphs.end() || f == nullptr) return cudaErrorInvalidValue;
+    for (const std::function<void()>& work : *it->second) {
+      put(*f, work);
+    }
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return call("cudaGraphDestroy", releases,
+              [&](guard&) { return rt().now.graphs.erase(graph) != 0 ? cudaSuccess : cudaErrorInvalidValue; });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  return call("cudaGraphExecDestroy", releases,
+              [&](guard&) { return rt().now.graphs.erase(graph) != 0 ? cudaSuccess : cudaErrorInvalidValue; });
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return call("cudaThreadExchangeStreamCaptureMode", 0, [&](guard&) {

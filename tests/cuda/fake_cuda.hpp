@@ -69,7 +69,9 @@
 ///
 /// While a stream is captured, what is put into it is counted and not executed. A call that a capture in global mode
 /// forbids (malloc, free, virtual memory management but for the granularity, query, synchronize) fails, unless its
-/// thread has exchanged its mode for relaxed. To ask or await the captured stream itself is never allowed.
+/// thread has exchanged its mode for relaxed. To ask or await the captured stream itself is never allowed. What was put
+/// into a stream between cudaStreamBeginCapture and cudaStreamEndCapture is executed by cudaGraphLaunch, in order;
+/// captures in other modes than the global one forbid nothing here.
 ///
 /// All functions may be called from any thread. ThreadSanitizer is shown the order that CUDA promises and no other: a
 /// call before the work it puts into a stream, and work before a wait or a query that finds it done. So it sees races
@@ -92,7 +94,7 @@ inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
 
 /// Ends a test: resumes and ends all streams, frees all, and sets everything but the kernels back to the beginning.
 /// @returns  What the test has left behind, one item a line: streams, events, contexts, allocations, reserved ranges,
-///           memory handles, mappings. Empty if nothing.
+///           memory handles, mappings, graphs. Empty if nothing.
 [[nodiscard]] std::string reset();
 
 // --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---

@@ -355,6 +355,50 @@ TEST_CASE("what cannot be is refused when the arena is made") {
                  "block"));
 }
 
+TEST_CASE("a graph is one launch with all that its launches touch") {
+  machine m(24_MiB);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(8_MiB));
+  word* const b = m.arena->allocate<word>(words_of(8_MiB));
+  word* const c = m.arena->allocate<word>(words_of(8_MiB));
+  word* const d = m.arena->allocate<word>(words_of(8_MiB));
+  s.memset(c, 0, 8_MiB);
+  s.memset(d, 0, 8_MiB);
+  s.synchronize();
+  const std::uint64_t before = m.arena->statistics().launches;
+  auto graph = s.record_graph("step", [&] {
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(8_MiB), word{1});
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(b), words_of(8_MiB), word{2});
+    s.launch("add", 1, 1, 0, add, b, static_cast<const word*>(a), words_of(8_MiB));
+  });
+  CHECK(m.arena->statistics().launches == before);
+  CHECK(m.arena->memory().device_memory() <= 24_MiB);
+  for (int i = 0; i < 3; ++i) {
+    s.launch(graph);
+    s.launch("add", 1, 1, 0, add, c, static_cast<const word*>(b), words_of(8_MiB));
+    s.launch("add", 1, 1, 0, add, d, static_cast<const word*>(c), words_of(8_MiB));
+  }
+  s.synchronize();
+  CHECK(m.arena->statistics().launches == before + 9);
+  CHECK(m.arena->host_read(c, 1)[0] == 9);
+  CHECK(m.arena->host_read(d, 1)[0] == 18);
+  CHECK(m.arena->statistics().fault_feed == "engine");
+
+  // One that does not fit is recorded, and refused when it is launched.
+  auto large = s.record_graph("large", [&] {
+    for (word* const p : {a, b, c, d}) {
+      s.launch("set", 1, 1, 0, set, deepum::overwrites(p), words_of(8_MiB), word{1});
+    }
+  });
+  CHECK(mentions(failure(status::out_of_device_memory, [&] { s.launch(large); }), "'large'"));
+  // What the program captures by itself would run when nobody knows what it needs.
+  fake_cuda::set_capturing(s.native().native(), true);
+  CHECK(mentions(failure(status::unsupported,
+                         [&] { s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(8_MiB), word{1}); }),
+                 "record_graph"));
+  fake_cuda::set_capturing(s.native().native(), false);
+}
+
 TEST_CASE("whichever driver call fails, the program ends with the right result or says why it cannot") {
   const std::uint64_t expected = sweep::expected(2);
   std::uint64_t calls = 0;

@@ -2,6 +2,7 @@
 
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/graph.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/dim.hpp>
@@ -99,6 +100,35 @@ class basic_stream {
       alone_ = name;
     }
   }
+
+  /// @name Graphs
+  /// @{
+
+  /// What is enqueued from now on is not executed, but becomes a graph.
+  /// @errors  `status::device_failure`.
+  void begin_capture() {
+    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  [[nodiscard]] graph end_capture() {
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamEndCapture(stream_.get(), &captured), "cudaStreamEndCapture");
+    return graph(captured);
+  }
+  /// Forgets what was captured.
+  void abandon_capture() noexcept {
+    cudaGraph_t captured = nullptr;
+    if (worked(cudaStreamEndCapture(stream_.get(), &captured)) && captured != nullptr) {
+      (void)worked(cudaGraphDestroy(captured));
+    }
+  }
+  /// Whether somebody captures the stream.
+  [[nodiscard]] bool capturing() const {
+    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    return worked(cudaStreamIsCapturing(stream_.get(), &state)) && state != cudaStreamCaptureStatusNone;
+  }
+  /// @errors  `status::device_failure`.
+  void launch(const graph& g) { check(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
+  /// @}
 
   /// Enqueues a `__global__` function. Its arguments are converted to its parameters, as in a call.
   /// @param shared_bytes  Dynamic shared memory.

@@ -375,6 +375,8 @@ class engine {
     if constexpr (detail::may_miss_faults<Memory>) {
       s.lost_faults = memory_.lost_faults();
       s.fault_feed = memory_.fault_feed();
+    } else if constexpr (faultless) {
+      s.fault_feed = "engine";
     }
     return s;
   }

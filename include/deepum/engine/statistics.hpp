@@ -47,9 +47,10 @@ struct traffic {
 struct statistics {
   std::uint64_t launches = 0;           ///< issued
   std::uint64_t finished = 0;           ///< finished
-  std::uint64_t faults = 0;             ///< page faults that the device reported
+  std::uint64_t faults = 0;             ///< page faults that the device reported; blocks that a launch was held back
+                                        ///< for, and nobody was bringing, where memory never faults
   std::uint64_t lost_faults = 0;        ///< page faults that happened and were not reported
-  std::string fault_feed = "device";    ///< who reports them: the (simulated) device, driver, cupti, none
+  std::string fault_feed = "device";    ///< who reports them: the (simulated) device, driver, cupti, none, engine
   traffic in{};                         ///< host to device
   traffic out{};                        ///< device to host
   std::uint64_t discarded = 0;          ///< blocks whose contents were given up, because a fact said that they are dead
