@@ -84,4 +84,29 @@ TEST_CASE("a block is merged into the range that it follows directly, and only i
   CHECK(ranges == std::vector<block_range>{range(7, 2), range(3, 1), range(9, 2), range(10, 1), range(2, 1)});
 }
 
+TEST_CASE("blocks may be larger than those of the driver") {
+  constexpr bytes block{std::uint64_t{16} << 20};
+  CHECK(blocks_of(bytes{1}, block, block) == range(0, 2));
+  CHECK(blocks_of(2 * block, block, block) == range(2, 1));
+  CHECK(whole_blocks_of(bytes{1}, 3 * block, block) == range(1, 2));
+  CHECK(whole_blocks_of(bytes{1}, block, block).empty());
+}
+
+TEST_CASE("a range falls into runs of blocks that have something and blocks that have not") {
+  const auto odd_pair = [](block_id b) { return b.value % 4 >= 2; };
+  std::vector<block_range> with;
+  for_each_run(range(3, 9), odd_pair, [&](block_range r) { with.push_back(r); });
+  CHECK(with == std::vector<block_range>{range(3, 1), range(6, 2), range(10, 2)});
+  std::vector<block_range> all;
+  for_each_split(range(3, 9), odd_pair, [&](block_range r, bool has) {
+    CHECK(has == odd_pair(r.first));
+    all.push_back(r);
+  });
+  CHECK(all == std::vector<block_range>{range(3, 1), range(4, 2), range(6, 2), range(8, 2), range(10, 2)});
+  CHECK(count_prefix(range(6, 5), odd_pair) == 2);
+  CHECK(count_prefix(range(6, 1), odd_pair) == 1);
+  CHECK(count_prefix(range(4, 5), odd_pair) == 0);
+  for_each_run(block_range{}, odd_pair, [](block_range) { FAIL_CHECK("there is none"); });
+}
+
 }  // namespace block_test

@@ -140,4 +140,14 @@ TEST_CASE("random requests give the addresses that the naive allocator gives") {
   }
 }
 
+TEST_CASE("with larger blocks, ranges of half a block begin at one, and smaller ones never straddle two") {
+  constexpr bytes block{std::uint64_t{16} << 20};
+  range_allocator space(8 * block, block);
+  CHECK(space.try_allocate(bytes{1000}) == bytes{0});
+  CHECK(space.try_allocate(bytes{block.count / 2}) == block);
+  CHECK(space.try_allocate(bytes{block.count / 2 - 256}) == bytes{1024});
+  CHECK(space.try_allocate(bytes{block.count / 2 - 256}) == bytes{block.count + block.count / 2});
+  CHECK(space.try_allocate(bytes{block.count / 2 - 256}) == bytes{2 * block.count});
+}
+
 }  // namespace range_allocator_test

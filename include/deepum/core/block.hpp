@@ -66,6 +66,51 @@ struct block_range {
   return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(end - first)};
 }
 
+/// @name Walks over a range
+/// @{
+
+/// Calls `visit(block_id)` for each block.
+template <class Visit>
+void for_each_block(block_range range, Visit&& visit) {
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    visit(block_id{b});
+  }
+}
+/// Number of blocks at the beginning of the range for which the predicate holds.
+template <class Predicate>
+[[nodiscard]] std::uint32_t count_prefix(block_range range, Predicate&& holds) {
+  std::uint32_t n = 0;
+  while (n < range.count && holds(block_id{range.first.value + n})) {
+    ++n;
+  }
+  return n;
+}
+/// Takes blocks off its beginning.
+constexpr void advance(block_range& range, std::uint32_t blocks) {
+  range.first.value += blocks;
+  range.count -= blocks;
+}
+/// Calls `visit(block_range, bool)` for the longest runs of blocks for which the predicate holds, or does not.
+template <class Predicate, class Visit>
+void for_each_split(block_range range, Predicate&& holds, Visit&& visit) {
+  while (!range.empty()) {
+    const bool wanted = holds(range.first);
+    const std::uint32_t run = count_prefix(range, [&](block_id b) { return holds(b) == wanted; });
+    visit(block_range{range.first, run}, wanted);
+    advance(range, run);
+  }
+}
+/// Calls `visit(block_range)` for the longest runs of blocks for which the predicate holds.
+template <class Predicate, class Visit>
+void for_each_run(block_range range, Predicate&& holds, Visit&& visit) {
+  for_each_split(range, holds, [&](block_range run, bool wanted) {
+    if (wanted) {
+      visit(run);
+    }
+  });
+}
+/// @}
+
 /// Appends a block to ranges in first-touch order, growing the last range where the block follows it directly.
 inline void append_merged(std::vector<block_range>& ranges, block_id b) {
   if (!ranges.empty() && ranges.back().end_value() == b.value) {

@@ -53,30 +53,6 @@ class block_marks {
   std::unique_ptr<std::atomic<std::uint8_t>[]> marks_;
 };
 
-/// Calls `visit(block_range, bool)` for the longest runs of blocks for which the predicate is the same.
-template <class Predicate, class Visit>
-void for_each_split(block_range range, Predicate&& holds, Visit&& visit) {
-  while (!range.empty()) {
-    const bool first = holds(range.first);
-    std::uint32_t run = 1;
-    while (run < range.count && holds(block_id{range.first.value + run}) == first) {
-      ++run;
-    }
-    visit(block_range{range.first, run}, first);
-    range.first.value += run;
-    range.count -= run;
-  }
-}
-/// Calls `visit(block_range)` for the longest runs of blocks for which the predicate holds.
-template <class Predicate, class Visit>
-void for_each_run(block_range range, Predicate&& holds, Visit&& visit) {
-  for_each_split(range, holds, [&](block_range run, bool wanted) {
-    if (wanted) {
-      visit(run);
-    }
-  });
-}
-
 }  // namespace cuda
 }  // namespace v0
 }  // namespace deepum

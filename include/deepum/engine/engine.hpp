@@ -205,7 +205,7 @@ class engine {
   [[nodiscard]] bool live(block_range range) {
     std::lock_guard lock(state_mutex_);
     absorb();
-    for_each(range, [&](block_id b) { set_liveness(b, liveness::live); });
+    for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
     policy_->on_live(range, map_);
     return renewed(range);
   }
@@ -251,7 +251,7 @@ class engine {
   {
     std::lock_guard lock(state_mutex_);
     absorb();
-    for_each(range, [&](block_id b) {
+    for_each_block(range, [&](block_id b) {
       ++notes_[b.value].host_views;
       notes_[b.value].host_writes += mode != access::read ? 1 : 0;
     });
@@ -290,7 +290,7 @@ class engine {
       }
       if (inward_.idle()) {
         std::uint32_t room = map_.room();
-        for_each({block_id{0}, map_.size()}, [&](block_id b) {
+        for_each_block({block_id{0}, map_.size()}, [&](block_id b) {
           if (room != 0 && map_[b].life == liveness::live && !map_.present(b) && still(b) &&
               map_[b].copies.at(location::host()) && notes_[b.value].host_views == 0) {
             inward_.requested.push_back(
@@ -313,7 +313,7 @@ class engine {
   {
     {
       std::lock_guard lock(state_mutex_);
-      for_each(range, [&](block_id b) {
+      for_each_block(range, [&](block_id b) {
         --notes_[b.value].host_views;
         notes_[b.value].host_writes -= mode != access::read ? 1 : 0;
         if (map_[b].dirty) {
@@ -557,7 +557,7 @@ class engine {
         take_launch(std::move(m.record));
         break;
       case message::kind::dead:
-        for_each(m.range, [&](block_id b) {
+        for_each_block(m.range, [&](block_id b) {
           set_liveness(b, m.life);
           notes_[b.value].dead_after = m.last.value;
         });
@@ -565,7 +565,7 @@ class engine {
         break;
       case message::kind::host_access:
         if (m.mode != access::read) {
-          for_each(m.range, [&](block_id b) {
+          for_each_block(m.range, [&](block_id b) {
             // Contents on the device are on their way to the host then, and the device will report that.
             if (!map_[b].copies.at(map_.device())) {
               map_.write_on_host(b);
@@ -588,7 +588,7 @@ class engine {
     }
     std::uint64_t declared = 0;
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) {
+      for_each_block(a.range, [&](block_id b) {
         map_.add_user(b, a.mode);
         notes_[b.value].pins += faultless ? 1 : 0;  // until it is known to be held back
       });
@@ -617,7 +617,7 @@ class engine {
     if (!record.complete) {
       for (const outstanding& o : outward_.issued) {
         if (o.what.what == action::clean) {
-          for_each(o.what.range, [&](block_id b) { notes_[b.value].spoiled = true; });
+          for_each_block(o.what.range, [&](block_id b) { notes_[b.value].spoiled = true; });
         }
       }
     }
@@ -625,7 +625,7 @@ class engine {
       if (a.mode == access::read) {
         continue;
       }
-      for_each(a.range, [&](block_id b) {
+      for_each_block(a.range, [&](block_id b) {
         notes_[b.value].spoiled = true;
         if (a.mode == access::overwrite && map_[b].users == 1 && !incomplete_in_flight() && !map_.present(b) &&
             still(b)) {
@@ -642,17 +642,11 @@ class engine {
       if (a.mode == access::read) {
         continue;
       }
-      block_range rest = a.range;
-      while (!rest.empty()) {
-        const std::uint32_t run = prefix(rest, [&](block_id b) { return notes_[b.value].read_mostly; });
-        if (run != 0) {
-          advise({.what = action::advise,
-                  .hint = advice::unset_read_mostly,
-                  .to = map_.device(),
-                  .range = {rest.first, run}});
-        }
-        advance(rest, std::max(run, 1U));
-      }
+      for_each_run(
+          a.range, [&](block_id b) { return notes_[b.value].read_mostly; },
+          [&](block_range run) {
+            advise({.what = action::advise, .hint = advice::unset_read_mostly, .to = map_.device(), .range = run});
+          });
     }
   }
 
@@ -746,14 +740,11 @@ class engine {
     absorb();
     const bool complete = std::exchange(record.complete, true);
     if (!complete) {
-      block_range rest{block_id{0}, map_.size()};
-      while (!rest.empty()) {
-        const std::uint32_t run = prefix(rest, [&](block_id b) { return map_[b].life == liveness::live; });
-        if (run != 0) {
-          record.accesses.push_back({{rest.first, run}, access::update});
-        }
-        advance(rest, std::max(run, 1U));
-      }
+      for_each_run(
+          {block_id{0}, map_.size()}, [&](block_id b) { return map_[b].life == liveness::live; },
+          [&](block_range run) {
+            record.accesses.push_back({run, access::update});
+          });
     }
     if (const std::uint64_t needed = distinct_blocks(record); needed > map_.budget()) {
       throw error(status::out_of_device_memory,
@@ -765,7 +756,7 @@ class engine {
                             "; declare its operands: reads(p, n), updates(p, n), overwrites(p, n)");
     }
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) {
+      for_each_block(a.range, [&](block_id b) {
         if (notes_[b.value].host_writes != 0) {
           throw error(status::invalid_argument,
                       "launch '" + record.name + "' touches memory that a host view is writing; end the view first");
@@ -797,7 +788,7 @@ class engine {
     // Who came later does not take the room that the oldest one is waiting for.
     if ((!starving_ || oldest_ >= id.value) && all_of_it_there(*record)) {
       for (const block_access& a : record->accesses) {
-        for_each(a.range, [&](block_id b) {
+        for_each_block(a.range, [&](block_id b) {
           notes_[b.value].pins += held ? 1 : 0;
           map_.touch_migrated(b);
         });
@@ -816,7 +807,7 @@ class engine {
   }
   void unpin(const launch_record& record) {
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) { --notes_[b.value].pins; });
+      for_each_block(a.range, [&](block_id b) { --notes_[b.value].pins; });
     }
   }
 
@@ -834,7 +825,7 @@ class engine {
       oldest_ = it->id.value;
       const launch_record& record = *launches_.find(it->id, it->stream);
       for (const block_access& a : record.accesses) {
-        for_each(a.range, [&](block_id b) { notes_[b.value].wanted_by = oldest_; });
+        for_each_block(a.range, [&](block_id b) { notes_[b.value].wanted_by = oldest_; });
       }
       if (distinct_blocks(record) > map_.budget()) {
         it->hopeless = true;
@@ -853,7 +844,7 @@ class engine {
   std::uint64_t demand(const launch_record& record, bool told) {
     std::uint64_t missing = 0;
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) {
+      for_each_block(a.range, [&](block_id b) {
         if (map_.present(b) && map_[b].moving != motion::leaving) {
           return;
         }
@@ -875,7 +866,7 @@ class engine {
   }
   /// All that is alive fits: then all of it is brought, so that no launch has to ask.
   void bring_all() {
-    for_each({block_id{0}, map_.size()}, [&](block_id b) {
+    for_each_block({block_id{0}, map_.size()}, [&](block_id b) {
       if (map_[b].life != liveness::live || map_.present(b) || !still(b) || notes_[b.value].host_views != 0) {
         return;
       }
@@ -934,7 +925,7 @@ class engine {
     held_.erase(it);
     const std::optional<launch_record> record = launches_.finish(id, {}, last_finish_, false);
     for (const block_access& a : record->accesses) {
-      for_each(a.range, [&](block_id b) { map_.remove_user(b, a.mode); });
+      for_each_block(a.range, [&](block_id b) { map_.remove_user(b, a.mode); });
     }
     policy_->on_finish(id, stream, map_);
     failures_of_demand_ = 0;
@@ -972,7 +963,7 @@ class engine {
   bool bring_to_host(block_range range, access mode) {
     bool there = true;
     std::deque<command> wanted;
-    for_each(range, [&](block_id b) {
+    for_each_block(range, [&](block_id b) {
       const block_state& s = map_[b];
       const bool done = mode == access::read ? !(map_.resident(b) && (s.dirty || s.moving == motion::leaving))
                                              : !map_.present(b) && !notes_[b.value].discarding;
@@ -985,7 +976,7 @@ class engine {
       }
     });
     if (there && mode != access::read) {
-      for_each(range, [&](block_id b) { map_.write_on_host(b); });
+      for_each_block(range, [&](block_id b) { map_.write_on_host(b); });
     }
     if (!there && outward_.requested.empty()) {
       outward_.requested = std::move(wanted);
@@ -1070,7 +1061,7 @@ class engine {
       }
     }
     for (const block_access& a : record->accesses) {
-      for_each(a.range, [&](block_id b) {
+      for_each_block(a.range, [&](block_id b) {
         map_.remove_user(b, a.mode);
         notes_[b.value].pins -= faultless ? 1 : 0;
         if (a.mode != access::read && map_.resident(b)) {
@@ -1114,7 +1105,7 @@ class engine {
   /// Nobody tells of faults: what a launch declared, and was not there, is there now.
   void take_unseen_faults(const launch_record& record, nanoseconds at) {
     for (const block_access& a : record.accesses) {
-      for_each(a.range, [&](block_id b) {
+      for_each_block(a.range, [&](block_id b) {
         if (!map_.present(b)) {
           take(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
         }
@@ -1138,7 +1129,7 @@ class engine {
     const reason why = o != nullptr ? o->what.why : e.why;
     failures_of_demand_ = 0;
     host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
-    for_each(e.range, [&](block_id b) {
+    for_each_block(e.range, [&](block_id b) {
       note& n = notes_[b.value];
       if (!map_.resident(b)) {
         count(statistics_.in, why, !map_[b].copies.empty());
@@ -1159,7 +1150,7 @@ class engine {
     const outstanding* o = find(e.ticket);
     const bool discarded = o != nullptr && o->what.what == action::discard;
     failures_of_demand_ = 0;
-    for_each(e.range, [&](block_id b) {
+    for_each_block(e.range, [&](block_id b) {
       if (!map_.resident(b)) {
         return;  // it had not arrived as far as we know: the end of its command settles it
       }
@@ -1203,7 +1194,7 @@ class engine {
       const command c = it->what;
       l->blocks -= c.range.count;
       l->issued.erase(it);
-      for_each(c.range, [&](block_id b) {
+      for_each_block(c.range, [&](block_id b) {
         if (notes_[b.value].ticket != ticket) {
           return;
         }
@@ -1278,7 +1269,7 @@ class engine {
       ++plans_;
       for (const command& c : plan_.commands) {
         if (c.what == action::prefetch) {
-          for_each(c.range, [&](block_id b) { notes_[b.value].planned_in = plans_; });
+          for_each_block(c.range, [&](block_id b) { notes_[b.value].planned_in = plans_; });
         }
       }
       for (const command& c : inward_.planned) {
@@ -1303,7 +1294,7 @@ class engine {
   void enqueue_discard(command c) {
     block_range rest = c.range;
     while (!rest.empty()) {
-      const std::uint32_t dead = prefix(rest, [&](block_id b) { return map_[b].life != liveness::live; });
+      const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return map_[b].life != liveness::live; });
       if (dead > 0) {
         c.range = {rest.first, dead};
         discards_.planned.push_back(c);
@@ -1318,7 +1309,7 @@ class engine {
   /// A command is forgotten. What the new plan has again was not cancelled.
   void cancel(const command& c) {
     if (c.what == action::prefetch) {
-      for_each(c.range, [&](block_id b) {
+      for_each_block(c.range, [&](block_id b) {
         if (std::exchange(notes_[b.value].planned_in, plans_) != plans_) {
           ++statistics_.prefetches_cancelled;
         }
@@ -1357,7 +1348,7 @@ class engine {
         continue;
       }
       const bool keep = c.why == reason::keep;
-      advance(c.range, prefix(c.range, [&](block_id b) {
+      advance(c.range, count_prefix(c.range, [&](block_id b) {
                 return map_[b].life == liveness::unallocated || (map_.present(b) != keep && !going(b)) ||
                        with_host(b) || (keep && notes_[b.value].ticket != 0);
               }));
@@ -1388,13 +1379,13 @@ class engine {
         return;
       }
       const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(inward_));
-      const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
+      const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
         return map_[b].life != liveness::unallocated && !going(b) && !with_host(b) && map_.present(b) == keep &&
                (!keep || notes_[b.value].ticket == 0) && (!backed || map_[b].copies.empty() == empty);
       });
       const command piece = take_piece(*queue, run);
       if (const std::uint64_t ticket = begin(inward_, piece, bring(piece.range, empty), "a prefetch")) {
-        for_each(piece.range, [&](block_id b) {
+        for_each_block(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           notes_[b.value].late = false;
           if (!keep) {
@@ -1415,7 +1406,7 @@ class engine {
       return;
     }
     if (c.hint == advice::set_read_mostly || c.hint == advice::unset_read_mostly) {
-      for_each(c.range, [&](block_id b) { notes_[b.value].read_mostly = c.hint == advice::set_read_mostly; });
+      for_each_block(c.range, [&](block_id b) { notes_[b.value].read_mostly = c.hint == advice::set_read_mostly; });
     }
   }
 
@@ -1436,7 +1427,7 @@ class engine {
         ++statistics_.refused;
         advance(c.range, 1);
       }
-      advance(c.range, prefix(c.range, [&](block_id b) { return !map_.present(b) || going(b); }));
+      advance(c.range, count_prefix(c.range, [&](block_id b) { return !map_.present(b) || going(b); }));
       if (c.range.empty()) {
         queue->pop_front();
         continue;
@@ -1447,7 +1438,7 @@ class engine {
         return;
       }
       const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(outward_));
-      const std::uint32_t run = prefix({c.range.first, limit}, [&](block_id b) {
+      const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
         return map_.resident(b) && still(b) && !held_down(b) && (c.what != action::drop || may_drop(b)) &&
                (!backed || may_drop(b) == droppable);
       });
@@ -1462,7 +1453,7 @@ class engine {
         piece.what = action::drop;
       }
       if (const std::uint64_t ticket = begin(outward_, piece, send_away(piece), "an eviction")) {
-        for_each(piece.range, [&](block_id b) {
+        for_each_block(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           map_.start_leaving(b);
         });
@@ -1492,18 +1483,18 @@ class engine {
   /// Takes one piece off the first command. Blocks that cannot be cleaned now, or need not be, are left out.
   void issue_clean(std::deque<command>& queue) {
     command& c = queue.front();
-    advance(c.range, prefix(c.range, [&](block_id b) { return !may_clean(b); }));
+    advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_clean(b); }));
     if (c.range.empty()) {
       queue.pop_front();
       return;
     }
     if constexpr (backed) {
-      const std::uint32_t run = prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))},
-                                       [&](block_id b) { return may_clean(b); });
+      const std::uint32_t run = count_prefix({c.range.first, std::min(c.range.count, blocks_left(outward_))},
+                                             [&](block_id b) { return may_clean(b); });
       const command piece = take_piece(queue, run);
       if (const std::uint64_t ticket =
               begin(outward_, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
-        for_each(piece.range, [&](block_id b) {
+        for_each_block(piece.range, [&](block_id b) {
           notes_[b.value].ticket = ticket;
           notes_[b.value].spoiled = false;
           map_.start_cleaning(b);
@@ -1524,7 +1515,7 @@ class engine {
     for (; !discards_.requested.empty(); discards_.requested.pop_front()) {
       block_range rest = discards_.requested.front().range;
       while (!rest.empty()) {
-        const std::uint32_t run = prefix(rest, [&](block_id b) { return idle(b); });
+        const std::uint32_t run = count_prefix(rest, [&](block_id b) { return idle(b); });
         if (run > 0) {
           issue_discard({rest.first, run}, reason::requested);
         } else {
@@ -1537,10 +1528,10 @@ class engine {
       command c = discards_.planned.front();
       discards_.planned.pop_front();
       while (!c.range.empty()) {
-        advance(c.range, prefix(c.range, [&](block_id b) {  // alive again, or nothing there to give up
+        advance(c.range, count_prefix(c.range, [&](block_id b) {  // alive again, or nothing there to give up
                   return map_[b].life == liveness::live || (!map_.present(b) && map_[b].copies.empty());
                 }));
-        const std::uint32_t run = prefix(c.range, [&](block_id b) {
+        const std::uint32_t run = count_prefix(c.range, [&](block_id b) {
           return map_[b].life != liveness::live && map_[b].users == 0 && still(b) &&
                  !launches_.incomplete_up_to(launch_id{notes_[b.value].dead_after});
         });
@@ -1559,7 +1550,7 @@ class engine {
   void issue_discard(block_range range, reason why) {
     const command c{.what = action::discard, .why = why, .range = range};
     if (const std::uint64_t ticket = begin(discards_, c, memory_.discard(range, next_ticket_), "a discard")) {
-      for_each(range, [&](block_id b) {
+      for_each_block(range, [&](block_id b) {
         notes_[b.value].ticket = ticket;
         notes_[b.value].discarding = true;
         if (map_.resident(b)) {
@@ -1719,26 +1710,6 @@ class engine {
     if (!std::exchange(logged, true) && options_.log) {
       options_.log(line);
     }
-  }
-
-  template <class Visit>
-  static void for_each(block_range range, Visit&& visit) {
-    for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-      visit(block_id{b});
-    }
-  }
-  /// Number of blocks at the beginning of the range for which the predicate holds.
-  template <class Predicate>
-  static std::uint32_t prefix(block_range range, Predicate&& holds) {
-    std::uint32_t n = 0;
-    while (n < range.count && holds(block_id{range.first.value + n})) {
-      ++n;
-    }
-    return n;
-  }
-  static void advance(block_range& range, std::uint32_t blocks) {
-    range.first.value += blocks;
-    range.count -= blocks;
   }
 
   Memory& memory_;
