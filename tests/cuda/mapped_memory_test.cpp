@@ -180,12 +180,20 @@ TEST_CASE("a program that is larger than the budget computes the same under ever
 TEST_CASE("evicted chunks may stay reachable through the link; then nothing that is touched breaks the device") {
   device_options o = machine::small_chunks();
   o.evicted = deepum::cuda::evicted_chunks::host_mapped;
-  machine m(24_MiB, "auto", o);
+  machine m(24_MiB, "um", o);  // which moves nothing by itself while the stray launches run
   {
     sweep program(*m.arena);
     program.pass();
     program.pass();
     CHECK(program.result() == sweep::expected(2));
+    // What a launch does not declare is slow: here words that have never been on the device, and some that have left.
+    word* const fresh = m.arena->allocate<word>(words_of(2_MiB));
+    m.arena->host_overwrite(fresh, 1)[0] = 7;
+    for (word* const p : {fresh, program.words[0], program.words[5], program.words[11]}) {
+      program.s.launch("stray", 1, 1, 0, stray, program.words[3], reinterpret_cast<std::uint64_t>(p));
+    }
+    program.s.synchronize();
+    CHECK(m.arena->host_read(program.words[3], 1)[0] == 1);
   }
   CHECK(m.arena->statistics().failed_calls == 0);
 }

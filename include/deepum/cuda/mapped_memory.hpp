@@ -69,11 +69,14 @@ class mapped_memory {
         on_device_(virtual_, chunk_ * slots_, chunk_),
         on_host_(virtual_, chunk_ * blocks_, chunk_),
         watch_(owner.properties().ordinal),
-        slot_of_(blocks_, none),
+        slot_of_(std::make_unique<std::atomic<std::uint32_t>[]>(blocks_)),
         host_(blocks_),
         arrival_(std::make_unique<std::atomic<std::uint64_t>[]>(blocks_)),
         stale_(std::make_unique<std::atomic<bool>[]>(blocks_)),
         limit_(slots_) {
+    for (std::uint32_t b = 0; b < blocks_; ++b) {
+      slot_of_[b].store(none, std::memory_order_relaxed);
+    }
     thread_ = std::thread([this] { run(); });
   }
   /// Nothing uses the memory any more.
@@ -388,7 +391,18 @@ class mapped_memory {
       return no_host_chunk(mine);
     }
     mine.exists = true;
+    if (host_mapped() && slot_of_[b.value].load(std::memory_order_relaxed) == none) {
+      map_to_host(b);
+    }
     return true;
+  }
+  /// Launches find the host's chunk where the device has none. Under the lock.
+  void map_to_host(block_id b) {
+    std::byte* const here = at(base_, b);
+    if (!mapped_to_host_.contains(b.value) && virtual_.map(here, chunk_, host_[b.value].memory) == CUDA_SUCCESS) {
+      mapped_to_host_.insert(b.value);
+      (void)virtual_.allow(here, chunk_);
+    }
   }
   bool no_host_chunk(host_chunk& c) {
     virtual_.release(c.memory);
@@ -532,7 +546,7 @@ class mapped_memory {
       }
       return false;
     }
-    slot_of_[b.value] = s;
+    slot_of_[b.value].store(s, std::memory_order_relaxed);
     if (copied) {
       const std::lock_guard lock(arrivals_mutex_);
       const std::uint64_t number = last_arrival_.load(std::memory_order_relaxed) + 1;
@@ -547,9 +561,11 @@ class mapped_memory {
   }
   bool map_block(block_id b, std::uint32_t s) {
     std::byte* const here = at(base_, b);
-    if (host_mapped() && has_host_chunk(b) && mapped_to_host_.contains(b.value)) {
-      (void)virtual_.unmap(here, chunk_);
-      mapped_to_host_.erase(b.value);
+    if (host_mapped()) {
+      const std::lock_guard lock(host_mutex_);
+      if (mapped_to_host_.erase(b.value) != 0) {
+        (void)virtual_.unmap(here, chunk_);
+      }
     }
     CUresult result = virtual_.map(here, chunk_, slot_handles_[s].memory);
     if (result == CUDA_SUCCESS && !strict()) {
@@ -601,8 +617,8 @@ class mapped_memory {
       await_arrival(block_id{j.range.first.value + found});
     }
     for (std::uint32_t b = j.range.begin_value(); well && b < j.range.begin_value() + found; ++b) {
-      well = worked(
-          cudaMemcpyAsync(at(on_host_, block_id{b}), at_slot(slot_of_[b]), chunk_.count, cudaMemcpyDefault, out_));
+      well = worked(cudaMemcpyAsync(at(on_host_, block_id{b}), at_slot(slot_of_[b].load(std::memory_order_relaxed)),
+                                    chunk_.count, cudaMemcpyDefault, out_));
       if (!well) {
         note_failure("a copy to the host failed", false);
       }
@@ -638,18 +654,17 @@ class mapped_memory {
   /// The device has the blocks no more. Those that it has not are left alone.
   void take_away(block_range range) {
     for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-      const std::uint32_t s = std::exchange(slot_of_[b], none);
+      const std::uint32_t s = slot_of_[b].exchange(none, std::memory_order_relaxed);
       if (s == none) {
         continue;
       }
       await_arrival(block_id{b});
       std::byte* const here = at(base_, block_id{b});
       (void)virtual_.unmap(here, chunk_);
-      if (host_mapped() && has_host_chunk(block_id{b})) {
+      if (host_mapped()) {
         const std::lock_guard lock(host_mutex_);
-        if (virtual_.map(here, chunk_, host_[b].memory) == CUDA_SUCCESS) {
-          mapped_to_host_.insert(b);
-          (void)virtual_.allow(here, chunk_);
+        if (host_[b].exists) {
+          map_to_host(block_id{b});
         }
       }
       give_slot(s);
@@ -739,7 +754,7 @@ class mapped_memory {
   /// The thread has ended.
   void give_all_back() {
     for (std::uint32_t b = 0; b < blocks_; ++b) {
-      if (slot_of_[b] != none || mapped_to_host_.contains(b)) {
+      if (slot_of_[b].load(std::memory_order_relaxed) != none || mapped_to_host_.contains(b)) {
         (void)virtual_.unmap(at(base_, block_id{b}), chunk_);
       }
       if (host_[b].exists) {
@@ -774,11 +789,9 @@ class mapped_memory {
   bool host_is_full_ = false;
 
   // Of the thread.
-  std::vector<std::uint32_t> slot_of_;  // by block
   std::vector<slot> slot_handles_{};
   std::vector<std::uint32_t> empty_{};   // slots with memory and without contents
   std::vector<std::uint32_t> unused_{};  // slots without memory
-  std::unordered_set<std::uint32_t> mapped_to_host_{};
   std::deque<departure> departures_{};
   std::vector<cudaEvent_t> spare_events_{};
   std::size_t arrivals_under_way_ = 0;
@@ -786,8 +799,11 @@ class mapped_memory {
   cudaStream_t in_ = nullptr;
   cudaStream_t out_ = nullptr;
 
+  std::unique_ptr<std::atomic<std::uint32_t>[]> slot_of_;  // by block; written by the thread
+
   std::mutex host_mutex_;
-  std::vector<host_chunk> host_;  // by block
+  std::vector<host_chunk> host_;                        // by block
+  std::unordered_set<std::uint32_t> mapped_to_host_{};  // blocks that launches find on the host
   std::uint32_t outdated_next_ = 0;
 
   std::mutex arrivals_mutex_;  // `arrivals_` is read by launches
