@@ -44,19 +44,17 @@ class pipelined_buffers {
         stream_(stream),
         at_(home.size(), nullptr),
         last_launch_(home.size(), 0),
-        awaited_(home.size()),
-        has_left_(home.size()) {
+        awaited_(home.size()) {
     for (cudaStream_t* q : {&inward_, &outward_}) {
       cuda::check(cudaStreamCreateWithFlags(q, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
     for (cudaEvent_t& e : ended_) {
       e = make_event();
     }
+    left_ = make_event();
     arrived_.resize(home.size());
-    left_.resize(home.size());
-    for (std::size_t i = 0; i < home.size(); ++i) {
-      arrived_[i] = make_event();
-      left_[i] = make_event();
+    for (cudaEvent_t& e : arrived_) {
+      e = make_event();
     }
   }
   /// Brings all that the device alone has home.
@@ -70,10 +68,9 @@ class pipelined_buffers {
     for (const cudaStream_t q : {inward_, outward_}) {
       (void)cuda::worked(cudaStreamSynchronize(q));
     }
-    for (const auto* events : {&arrived_, &left_}) {
-      for (const cudaEvent_t e : *events) {
-        (void)cuda::worked(cudaEventDestroy(e));
-      }
+    (void)cuda::worked(cudaEventDestroy(left_));
+    for (const cudaEvent_t e : arrived_) {
+      (void)cuda::worked(cudaEventDestroy(e));
     }
     for (const cudaEvent_t e : ended_) {
       (void)cuda::worked(cudaEventDestroy(e));
@@ -145,9 +142,8 @@ class pipelined_buffers {
       await_launches(outward_, m.unit);
       cuda::check(cudaMemcpyAsync(home_[m.unit], at_[m.unit], size_[m.unit], cudaMemcpyDeviceToHost, outward_),
                   "cudaMemcpyAsync");
-      cuda::check(cudaEventRecord(left_[m.unit], outward_), "cudaEventRecord");
-      cuda::check(cudaStreamWaitEvent(inward_, left_[m.unit], 0), "cudaStreamWaitEvent");
-      has_left_[m.unit] = true;
+      cuda::check(cudaEventRecord(left_, outward_), "cudaEventRecord");
+      cuda::check(cudaStreamWaitEvent(inward_, left_, 0), "cudaStreamWaitEvent");
       traffic_.out += size_[m.unit];
     } else {
       await_launches(inward_, m.unit);
@@ -158,13 +154,10 @@ class pipelined_buffers {
     last_launch_[m.unit] = 0;
     dirty_[m.unit] = false;
   }
-  /// Its room has been waited for by the inward stream when others left it.
+  /// The inward stream has waited for its room when others left it, and for the unit itself when that left.
   void arrive(const move& m) {
     at_[m.unit] = slots_.base() + m.at;
     if (m.copies) {
-      if (has_left_[m.unit]) {
-        cuda::check(cudaStreamWaitEvent(inward_, left_[m.unit], 0), "cudaStreamWaitEvent");
-      }
       cuda::check(cudaMemcpyAsync(at_[m.unit], home_[m.unit], size_[m.unit], cudaMemcpyHostToDevice, inward_),
                   "cudaMemcpyAsync");
       traffic_.in += size_[m.unit];
@@ -184,10 +177,9 @@ class pipelined_buffers {
   std::vector<std::byte*> at_;
   std::vector<std::uint64_t> last_launch_;  // that used it since it came, counted from 1; 0: none
   std::vector<bool> awaited_;               // no launch has waited for its arrival yet
-  std::vector<bool> has_left_;
   std::vector<bool> dirty_ = std::vector<bool>(home_.size());
   std::vector<cudaEvent_t> arrived_{};
-  std::vector<cudaEvent_t> left_{};
+  cudaEvent_t left_ = nullptr;
   std::array<cudaEvent_t, 1024> ended_{};  // of the last launches
   std::uint64_t launches_ = 0;
   std::deque<std::vector<move>> planned_{};
