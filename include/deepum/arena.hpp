@@ -46,6 +46,8 @@ struct arena_options {
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
   std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
   policy_options tuning{};      ///< for the policy
+  /// A policy of the program's own instead. DEEPUM_POLICY does not override it.
+  std::function<std::unique_ptr<deepum::policy>(const policy_options&)> make_policy{};
   /// A file of `arena::save_tables` to begin with, so that a second run of a program moves blocks ahead of its very
   /// first launches. None, or none there yet: the policy begins with nothing. It does so too, with a line in the log,
   /// where the file is damaged or of another policy, version or block table shape.
@@ -89,7 +91,7 @@ class arena {
   explicit arena(device_type& gpu, arena_options options = {})
       : policy_name_(chosen_policy(options)),
         memory_(gpu, checked_capacity(gpu, options)),
-        engine_(memory_, make_policy(policy_name_, options.tuning),
+        engine_(memory_, chosen(options, policy_name_),
                 engine_options{.budget = checked_budget(options.device_budget),
                                .headroom = options.headroom,
                                .log = options.log,
@@ -323,7 +325,9 @@ class arena {
   /// @errors        `status::invalid_argument` for less than a block.
   void set_budget(bytes budget) { engine_.set_budget(checked_budget(budget)); }
   /// The policy that decides, after DEEPUM_POLICY.
-  [[nodiscard]] const std::string& policy_name() const { return policy_name_; }
+  [[nodiscard]] std::string_view policy_name() const {
+    return policy_name_.empty() ? engine_.policy_name() : policy_name_;
+  }
   /// What moves as one: `block_size`, or what the memory kind has chosen.
   [[nodiscard]] bytes block() const { return detail::block_of(memory_); }
   /// Whether an address lies in the arena. No lock.
@@ -437,7 +441,13 @@ class arena {
       log(why + "; the policy begins without tables");
     }
   }
+  static std::unique_ptr<policy> chosen(const arena_options& options, const std::string& name) {
+    return options.make_policy ? options.make_policy(options.tuning) : make_policy(name, options.tuning);
+  }
   static std::string chosen_policy(const arena_options& options) {
+    if (options.make_policy) {
+      return {};
+    }
     const char* chosen = std::getenv("DEEPUM_POLICY");
     if (chosen == nullptr || *chosen == '\0') {
       return options.policy;

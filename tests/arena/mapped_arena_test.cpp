@@ -282,6 +282,50 @@ TEST_CASE("where all that is alive fits, it is brought once and launches do not 
   CHECK(after.stalled.count() == 0);
 }
 
+TEST_CASE("blocks are written back ahead of need where the program does not choose otherwise") {
+  for (const bool ahead : {true, false}) {
+    CAPTURE(ahead);
+    sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
+    arena_type memory(gpu, {.capacity = 256_MiB, .device_budget = 32_MiB, .tuning = {.write_back = ahead}, .log = {}});
+    stream_type s(memory);
+    std::vector<word*> words;
+    for (int i = 0; i < 10; ++i) {
+      words.push_back(memory.allocate<word>(4 * words_per_block));
+    }
+    for (int step = 0; step < 8; ++step) {
+      for (int i = 0; i < 10; ++i) {
+        s.launch("set", 1, 1, 0, set, overwrites(words[static_cast<std::size_t>(i)]), 4 * words_per_block, word{1});
+        if (i % 2 == 0) {
+          s.launch("add", 1, 1, 0, add, words[static_cast<std::size_t>(i)], static_cast<const word*>(words[0]),
+                   words_per_block);
+        }
+      }
+      for (int i = 9; i >= 0; --i) {
+        s.launch("add", 1, 1, 0, add, words[0], static_cast<const word*>(words[static_cast<std::size_t>(i)]),
+                 words_per_block);
+      }
+    }
+    s.synchronize();
+    CHECK((memory.statistics().out.bytes_for(reason::write_back) != 0) == ahead);
+  }
+}
+
+TEST_CASE("a program may bring a policy of its own") {
+  sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
+  std::uint32_t asked = 0;
+  arena_type memory(gpu, {.capacity = 256_MiB,
+                          .device_budget = 32_MiB,
+                          .tuning = {.lookahead = 7},
+                          .make_policy =
+                              [&](const policy_options& o) {
+                                asked = *o.lookahead;
+                                return make_policy("lru", o);
+                              },
+                          .log = {}});
+  CHECK(asked == 7);
+  CHECK(memory.policy_name() == "lru");
+}
+
 TEST_CASE("the budget can shrink and grow while the program runs") {
   machine m(100_MiB);
   sweep program(m);

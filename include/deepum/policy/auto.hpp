@@ -60,7 +60,7 @@ class auto_policy final : public policy {
       : options_(options),
         history_(recognises, predicts, options.max_execution_ids, options.max_execution_records),
         needs_(make_launch_needs(options.predict, options.block_table)),
-        step_(options.longest_step) {}
+        step_(options.longest_step, options.write_back) {}
 
   [[nodiscard]] std::string_view name() const override { return "auto"; }
 

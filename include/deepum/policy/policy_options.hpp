@@ -26,14 +26,16 @@ struct policy_options {
   bool pre_evict = true;                          ///< false: `deepum` takes room as the driver does, `auto` takes none
   bool invalidate = true;                         ///< false: dead contents are moved like live ones
   prediction predict = prediction::automatic;     ///< `auto`
-  bool hold_launches = true;                      ///< false: a launch never waits for what is being brought for it
-  bool advise = true;                             ///< `auto`: advice from the tables
-  bool discard_overwritten = false;               ///< `auto`: see `auto_policy`; needs an engine that can order it
-  std::uint32_t max_execution_ids = 65536;        ///< `auto`: execution IDs kept; 0: unbounded
-  std::size_t max_execution_records = 131072;     ///< `auto`: records of the execution table; 0: unbounded
-  std::uint32_t horizon = 4096;                   ///< `auto`: launches whose next uses are known, for evictions
-  std::uint32_t max_upcoming_uses = 262144;       ///< `auto`: uses of blocks by those launches, each 16 bytes
-  std::uint32_t longest_step = 65536;             ///< `auto`: launches of a step that is planned as a whole; 0: none is
+  bool write_back = true;                   ///< `auto`: blocks are copied out ahead while the link is idle, where the
+                                            ///< device can keep them (backed memory)
+  bool hold_launches = true;                ///< false: a launch never waits for what is being brought for it
+  bool advise = true;                       ///< `auto`: advice from the tables
+  bool discard_overwritten = false;         ///< `auto`: see `auto_policy`; needs an engine that can order it
+  std::uint32_t max_execution_ids = 65536;  ///< `auto`: execution IDs kept; 0: unbounded
+  std::size_t max_execution_records = 131072;  ///< `auto`: records of the execution table; 0: unbounded
+  std::uint32_t horizon = 4096;                ///< `auto`: launches whose next uses are known, for evictions
+  std::uint32_t max_upcoming_uses = 262144;    ///< `auto`: uses of blocks by those launches, each 16 bytes
+  std::uint32_t longest_step = 65536;          ///< `auto`: launches of a step that is planned as a whole; 0: none is
 };
 
 }  // namespace v0

@@ -30,8 +30,12 @@ inline namespace v0 {
 /// Not synchronised.
 class recurring_step {
  public:
-  /// @param longest  Launches of a step at most. 0: none is ever followed.
-  explicit recurring_step(std::uint32_t longest) : launches_(longest), most_changes_(longest / rare + 1) {}
+  /// @param longest     Launches of a step at most. 0: none is ever followed.
+  /// @param write_back  See `step_follower`.
+  explicit recurring_step(std::uint32_t longest, bool write_back = true)
+      : launches_(longest),
+        most_changes_(longest / rare + 1),
+        write_back_(write_back) {}
 
   /// A launch was issued.
   void issue(execution_id id, launch_id launch) {
@@ -149,7 +153,7 @@ class recurring_step {
       }
     }
     limits_ = {map.budget(), block_copy, block_copy};
-    follower_.emplace(step, limits_, launches_.position(), map);
+    follower_.emplace(step, limits_, launches_.position(), map, write_back_);
     planned_deaths_ = deaths_;
     planned_period_ = launches_.period();
     planned_at_ = issued_;
@@ -161,6 +165,7 @@ class recurring_step {
   launch_id last_{};          // that was issued
   std::optional<step_follower> follower_{};
   step_limits limits_{};
+  bool write_back_;
   std::vector<place_and_blocks> planned_deaths_{};  // that the plan knows
   std::uint64_t issued_ = 0;
   std::uint32_t planned_period_ = 0;

@@ -28,9 +28,12 @@ inline namespace v0 {
 /// a step.
 class step_follower {
  public:
-  /// @param map  As it is when the plan begins to be followed.
-  step_follower(const step_description& step, const step_limits& limits, std::uint32_t position, const block_map& map)
+  /// @param map         As it is when the plan begins to be followed.
+  /// @param write_back  Blocks may be copied out ahead.
+  step_follower(const step_description& step, const step_limits& limits, std::uint32_t position, const block_map& map,
+                bool write_back = true)
       : schedule_(step, limits, position),
+        write_back_(write_back),
         segment_of_(map.size(), none) {
     const step_segments& segments = schedule_.step();
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
@@ -100,7 +103,7 @@ class step_follower {
     std::int64_t room = detail::room_to_come(map);
     const std::int64_t leaving = write_leaving(map, out);
     room += leaving;
-    if (leaving == 0 && map.leaving() == 0 && map.backed()) {
+    if (write_back_ && leaving == 0 && map.leaving() == 0 && map.backed()) {
       write_write_backs(map, out);
     }
     if (room < static_cast<std::int64_t>(wanted_.size())) {
@@ -387,6 +390,7 @@ class step_follower {
   }
 
   step_schedule schedule_;
+  bool write_back_;
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
   std::vector<block_id> strays_{};         // on the device, and not used by the step
   std::uint64_t now_ = 0;                  // launches that have finished since
