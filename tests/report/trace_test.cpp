@@ -332,4 +332,24 @@ TEST_CASE("the trace of an arena agrees with its statistics, under every policy"
   }
 }
 
+TEST_CASE("of adjacent blocks that come by one command, those that the host never wrote are not counted as copied") {
+  sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 64_MiB}};
+  recorder r;
+  arena arena{gpu, {.capacity = 64_MiB, .device_budget = 48_MiB, .policy = "um", .observer = r.made.observer()}};
+  stream stream{arena};
+  auto* const p = arena.allocate<std::byte>((16_MiB).count);
+  (void)arena.host_overwrite(p, (6_MiB).count);
+  arena.prefetch(p, 16_MiB, location::device());
+  for (int i = 0; i < 1000 && arena.statistics().in.all_blocks() < 8; ++i)
+    gpu.host_work(us(100));
+  CHECK(arena.statistics().in.all_bytes() == (6_MiB).count);
+  std::uint64_t copied = 0;
+  for (const json& e : r.events("copy_in")) {
+    CHECK(e["name"] == "requested");
+    copied += e["args"]["bytes"].get<std::uint64_t>();
+  }
+  CHECK(copied == (6_MiB).count);
+  CHECK(r.residency().back() == (16_MiB).count);
+}
+
 }  // namespace trace_test
