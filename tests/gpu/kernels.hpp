@@ -15,5 +15,17 @@ void touch_blocks(std::uintptr_t base, const std::uint32_t* blocks, std::uint32_
 /// Keeps one multiprocessor busy for a time on the GPU's clock.
 void spin(std::uint64_t nanoseconds);
 void nothing();
+/// Adds 1 to a word of x, one after the other, again and again, until *flag is not 0; then *outcome becomes 1. After
+/// `longest` nanoseconds it gives up, and *outcome becomes 2. One thread; flag and outcome lie on the host, pinned.
+void work_until(const std::uint32_t* flag, std::uint32_t* outcome, std::uint32_t* x, std::uint64_t n,
+                std::uint64_t longest);
+
+/// What tests/property/random_program.hpp computes, in the same order. One thread.
+void program_fill(std::uint32_t* a, std::uint32_t n, std::uint32_t value);
+void program_mix(std::uint32_t* a, std::uint32_t n, const std::uint32_t* b, std::uint32_t m, std::uint32_t value);
+void program_gather(std::uint32_t* a, std::uint32_t n, const std::uint32_t* b, std::uint32_t m,
+                    const std::uint32_t* index, std::uint32_t k, std::uint32_t value);
+void program_chase(std::uint32_t* a, std::uint32_t n, std::uint32_t* const* where, std::uint32_t m,
+                   std::uint32_t value);
 
 }  // namespace gpu_kernels
