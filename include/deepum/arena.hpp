@@ -11,6 +11,7 @@
 #include <deepum/engine/statistics.hpp>
 #include <deepum/error.hpp>
 #include <deepum/host_view.hpp>
+#include <deepum/log.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/policy/make_policy.hpp>
 #include <deepum/units.hpp>
@@ -100,7 +101,8 @@ class arena {
         probe_(memory_),
         log_(options.log) {
     if constexpr (requires { memory_.description(); }) {
-      if (options.log) {
+      // That there is no feed, or a worse one, is worth a line in any case.
+      if (options.log && (wanted_verbosity() >= verbosity::set_up || memory_.fault_feed() != "driver")) {
         options.log(memory_.description());
       }
     }

@@ -448,6 +448,8 @@ TEST_CASE("after many failures in a row prefetching pauses, and is tried again l
   for (std::uint32_t i = 0; i < 3; ++i)
     b.plan({prefetch(blocks(i))});
   b.memory.fail_all = false;
+  REQUIRE(b.log.size() == 2);  // the failure, and what follows from it
+  CHECK(b.log[1] == "3 commands failed in a row; nothing is prefetched for the next 2 launches");
   b.plan({prefetch(blocks(5))});
   CHECK(b.issued().empty());
   for (int i = 0; i < 2; ++i)
@@ -566,8 +568,10 @@ TEST_CASE("stalls add up, and launches larger than the budget are counted and lo
 }
 
 TEST_CASE("without a budget the engine follows the free memory, less the headroom") {
+  std::vector<std::string> log;
   engine_options o;
   o.headroom = block_size * 2;
+  o.log = [&](std::string_view line) { log.emplace_back(line); };
   fake_memory memory(64);
   memory.free = block_size * 10;
   scripted_policy::script script;
@@ -579,8 +583,15 @@ TEST_CASE("without a budget the engine follows the free memory, less the headroo
   for (int i = 0; i < 64; ++i)
     e.pump();
   CHECK(e.budget() == block_size * 5);
+  CHECK(log == std::vector<std::string>{"the budget is " + std::to_string((block_size * 5).count) +
+                                        " bytes now: others hold more of the device"});
+  memory.free = block_size * 5;
+  for (int i = 0; i < 64; ++i)
+    e.pump();
+  CHECK(e.budget() == block_size * 6);
   e.set_budget(block_size * 3);
   CHECK(e.budget() == block_size * 3);
+  CHECK(log.size() == 1);  // what grows, and what the program chose, needs no line
 }
 
 TEST_CASE("whatever call fails, everything still comes to an end and the map stays true") {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -213,6 +214,26 @@ TEST_CASE("the memory chooses how much it is given at a time, unless the options
   CHECK(given({.commands_in_flight = 2}) == "0+1 4+2 ");
   CHECK(given({.commands_in_flight = 9}) == "0+1 4+2 8+2 ");  // the memory's five blocks
   CHECK(given({.bytes_in_flight = 2 * block_size}) == "0+1 4+1 ");
+}
+
+TEST_CASE("a feed that is lost is worth one line") {
+  std::vector<std::string> log;
+  engine_options options;
+  options.budget = block_size * 4;
+  options.log = [&](std::string_view line) { log.emplace_back(line); };
+  managed_fake_memory memory(8);
+  scripted_policy::script script;
+  engine<managed_fake_memory> e(memory, std::make_unique<scripted_policy>(script), options);
+  const stream_id s = e.open_stream({});
+  for (int i = 0; i < 3; ++i) {
+    memory.sees = i == 0;
+    launch_record record;
+    record.stream = s;
+    memory.finish(e.submit(std::move(record)));
+    e.pump();
+    e.pump();
+  }
+  CHECK(log == strings{"the fault feed is lost; what launches do not declare is not learned any more"});
 }
 
 }  // namespace managed_engine_test

@@ -7,6 +7,7 @@
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/error.hpp>
+#include <deepum/log.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/saved_tables.hpp>
@@ -16,7 +17,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -42,9 +42,7 @@ struct engine_options {
   std::uint32_t failures_until_pause = 8;  ///< commands that fail in a row before prefetching pauses
   std::uint64_t launches_of_pause = 1024;  ///< launches that finish before it is tried again
   /// Takes messages for people, one line each. Called by the migration thread under the engine's lock.
-  std::function<void(std::string_view)> log = [](std::string_view line) {
-    std::fprintf(stderr, "deepum: %.*s\n", static_cast<int>(line.size()), line.data());
-  };
+  std::function<void(std::string_view)> log = default_log();
   /// Sees every device event with the launch it belongs to (invalid where that is ambiguous), and what the engine adds
   /// to them (see `device_event`). Called like `log`.
   std::function<void(const device_event&, launch_id)> observer{};
@@ -97,6 +95,9 @@ class engine {
     choose_depth();
     map_.set_backed(backed);
     holds_launches_ = faultless || policy_->holds_launches();
+    if constexpr (detail::may_miss_faults<Memory>) {
+      saw_faults_ = memory.sees_faults();
+    }
     refresh_budget();
   }
   engine(const engine&) = delete;
@@ -1057,6 +1058,9 @@ class engine {
     last_finish_ = e.at;
     if constexpr (detail::may_miss_faults<Memory>) {
       if (!memory_.sees_faults()) {
+        if (std::exchange(saw_faults_, false)) {
+          say("the fault feed is lost; what launches do not declare is not learned any more");
+        }
         take_unseen_faults(*record, e.at);
       }
     }
@@ -1604,6 +1608,9 @@ class engine {
     if (++failures_in_a_row_ >= options_.failures_until_pause) {
       failures_in_a_row_ = 0;
       paused_until_ = statistics_.finished + options_.launches_of_pause;
+      say(std::to_string(options_.failures_until_pause) +
+          " commands failed in a row; nothing is prefetched for the next " +
+          std::to_string(options_.launches_of_pause) + " launches");
     }
   }
 
@@ -1694,6 +1701,15 @@ class engine {
       most = available > options_.headroom ? (available - options_.headroom) / block_ : 0;
     }
     map_.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, map_.size())));
+    // Of what others leave, changes of a tenth are worth a line.
+    if (options_.budget.count == 0 && map_.budget() < budget_said_ - budget_said_ / 10) {
+      say("the budget is " + std::to_string((block_ * map_.budget()).count) +
+          " bytes now: others hold more of the device");
+    }
+    if (options_.budget.count != 0 || map_.budget() < budget_said_ - budget_said_ / 10 ||
+        map_.budget() > budget_said_ + budget_said_ / 10) {
+      budget_said_ = map_.budget();
+    }
     if constexpr (faultless) {
       memory_.set_limit(map_.budget());
       budget_now_.store(map_.budget(), std::memory_order_relaxed);
@@ -1707,7 +1723,12 @@ class engine {
     t.bytes[static_cast<unsigned>(why)] += copied ? block_.count : 0;
   }
   void log_once(bool& logged, const std::string& line) {
-    if (!std::exchange(logged, true) && options_.log) {
+    if (!std::exchange(logged, true)) {
+      say(line);
+    }
+  }
+  void say(const std::string& line) const {
+    if (options_.log) {
       options_.log(line);
     }
   }
@@ -1754,6 +1775,8 @@ class engine {
   nanoseconds last_finish_{};
   bool stirred_ = false;            // something happened that the policy has not been asked about
   bool host_copies_stay_ = backed;  // blocks may be current both here and on the host
+  std::uint32_t budget_said_ = 0;   // the budget when it was last worth a line
+  bool saw_faults_ = false;         // a feed told of faults in the beginning
   bool logged_failure_ = false;
   bool logged_oversized_ = false;
 };
