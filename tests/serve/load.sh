@@ -1,0 +1,51 @@
+#!/bin/sh
+# Starts the server, puts load on it, stops it by SIGTERM while it writes texts; then again with a short time-out.
+# usage: load.sh FOLDER_OF_PROGRAMS [COMMAND...]  - a command to run programs through
+set -eu
+bin=$1
+shift
+seconds=4
+[ -z "${DEEPUM_FULL_TESTS-}" ] || seconds=60
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# Leaves the process of the server in $server and its port in $port.
+start() {
+  rm -f "$work/port"
+  "$@" --port 0 --port_file "$work/port" --layers 3 --width 192 --heads 6 --context 32 --steps 2 --budget 14MiB \
+    2>"$work/log" &
+  server=$!
+  tries=0
+  until [ -s "$work/port" ]; do
+    tries=$((tries + 1))
+    if [ $tries -gt 1200 ] || ! kill -0 "$server" 2>/dev/null; then
+      cat "$work/log"
+      echo "the server does not start"
+      exit 1
+    fi
+    sleep 0.1
+  done
+  port=$(cat "$work/port")
+}
+
+# The server has to end by itself, and well.
+ended() {
+  status=0
+  wait "$server" || status=$?
+  server=
+  cat "$work/log"
+  if [ $status -ne 0 ]; then
+    echo "the server ended with status $status"
+    exit 1
+  fi
+}
+
+start "$@" "$bin/serve" --queue 24 --active 8 --timeout 120s
+"$@" "$bin/serve_load_client" --port "$port" --pid "$server" --seconds $seconds --connections 100 --stop
+ended
+
+start "$@" "$bin/serve" --queue 24 --active 2 --timeout 300ms
+"$@" "$bin/serve_load_client" --port "$port" --connections 24 --expect_timeouts
+kill -TERM "$server"
+ended
