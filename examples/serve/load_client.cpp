@@ -115,7 +115,7 @@ class client {
     if (!r) return {};
     return {.status = r->status, .whole = true, .text = r->body, .retry_after = r->has_header("Retry-After")};
   }
-  /// Sends these bytes as they are, and then nothing more. @returns  The status of the answer; 0: there was none.
+  /// Sends these bytes as they are, and then keeps silent. @returns  The status of the answer; 0: there was none.
   [[nodiscard]] int raw(std::string_view bytes) const {
     const int s = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in to{};
@@ -131,7 +131,6 @@ class client {
         if (n <= 0) break;
         bytes.remove_prefix(static_cast<std::size_t>(n));
       }
-      shutdown(s, SHUT_WR);
       std::array<char, 4096> buffer{};
       for (ssize_t n = 0; (n = recv(s, buffer.data(), buffer.size(), 0)) > 0;)
         got.append(buffer.data(), static_cast<std::size_t>(n));
@@ -314,7 +313,7 @@ void stop_server(const client& server, const std::vector<question>& all, std::in
   }
   const auto in_flight = [&] { return metric(server.get("/metrics").text, "serve_in_flight"); };
   const clock_type::time_point patience = clock_type::now() + 60s;
-  while (in_flight() < static_cast<double>(texts) && begun < 1 && clock_type::now() < patience) {
+  while ((begun == 0 || (in_flight() < static_cast<double>(texts) && answered == 0)) && clock_type::now() < patience) {
   }
   const int began = begun;
   kill(static_cast<pid_t>(pid), SIGTERM);

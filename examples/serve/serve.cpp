@@ -232,7 +232,8 @@ absl::Status run(const settings& s, const sigset_t& signals) {
   const double mib = 1024.0 * 1024.0;
   absl::FPrintF(stderr, "serve: %d models of %.1f MiB together, with %.1f MiB of %s, on http://%s:%d\n", models,
                 static_cast<double>(model_set<Backend>::footprint(s.run.shape, models).count) / mib,
-                static_cast<double>(s.run.budget.count) / mib, absl::GetFlag(FLAGS_device), s.http.host, *port);
+                static_cast<double>(Backend::device_budget(s.run.policies.front(), s.run.budget).count) / mib,
+                absl::GetFlag(FLAGS_device), s.http.host, *port);
   if (const std::string path = absl::GetFlag(FLAGS_port_file); !path.empty()) std::ofstream{path} << *port << '\n';
 
   int signal = 0;

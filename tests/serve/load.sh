@@ -13,7 +13,7 @@ trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null || true; rm -rf "$work"'
 # Leaves the process of the server in $server and its port in $port.
 start() {
   rm -f "$work/port"
-  "$@" --port 0 --port_file "$work/port" --layers 3 --width 192 --heads 6 --context 32 --steps 2 --budget 14MiB \
+  "$@" --port 0 --port_file "$work/port" --layers 4 --width 256 --heads 8 --context 16 --steps 2 --budget 16MiB \
     2>"$work/log" &
   server=$!
   tries=0
