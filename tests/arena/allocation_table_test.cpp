@@ -1,3 +1,4 @@
+#include "support/failure.hpp"
 #include "support/test_scale.hpp"
 #include <deepum/arena/allocation_table.hpp>
 
@@ -14,21 +15,10 @@ namespace allocation_table_test {
 
 using namespace deepum;
 using namespace deepum::literals;
+using deepum_test::failure;
+using deepum_test::mentions;
 
 constexpr std::uintptr_t base = 0x7000'0000'0000;
-
-template <class Call>
-std::string failure(status expected, Call&& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    CHECK(e.code() == expected);
-    return e.what();
-  }
-  FAIL_CHECK("nothing was thrown");
-  return {};
-}
-bool mentions(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
 TEST_CASE("wrong frees are told apart, in words that help") {
   allocation_table t(base, 8_MiB);

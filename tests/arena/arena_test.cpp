@@ -1,3 +1,4 @@
+#include "support/failure.hpp"
 #include "support/test_scale.hpp"
 #include <deepum/deepum.hpp>
 
@@ -17,6 +18,8 @@ namespace arena_test {
 
 using namespace deepum;
 using namespace deepum::literals;
+using deepum_test::failure;
+using deepum_test::mentions;
 
 sim::device_options with_memory(bytes memory) {
   sim::device_options o;
@@ -38,19 +41,6 @@ struct small_machine {
   sim::device gpu;
   arena<sim::managed_memory> memory;
 };
-
-template <class Call>
-std::string failure(status expected, Call&& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    CHECK(e.code() == expected);
-    return e.what();
-  }
-  FAIL_CHECK("nothing was thrown");
-  return {};
-}
-bool mentions(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
 const auto set = sim::kernel([](char* p, char v, std::size_t n) { std::fill_n(p, n, v); },
                              [](sim::work& w, char* p, char, std::size_t n) { w.overwrites(p, n).flops(1e9); });

@@ -1,5 +1,6 @@
 // An arena on memory that never faults: nothing but the engine brings what a launch declares.
 
+#include "support/failure.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
@@ -21,6 +22,8 @@ namespace mapped_arena_test {
 
 using namespace deepum;
 using namespace deepum::literals;
+using deepum_test::failure;
+using deepum_test::mentions;
 using word = std::uint32_t;
 using arena_type = arena<sim::mapped_memory>;
 using stream_type = stream<sim::mapped_memory>;
@@ -60,19 +63,6 @@ struct machine {
   std::string log;
   std::unique_ptr<arena_type> made;
 };
-
-template <class Call>
-std::string failure(status expected, Call&& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    CHECK(e.code() == expected);
-    return e.what();
-  }
-  FAIL_CHECK("nothing was thrown");
-  return {};
-}
-bool mentions(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
 /// Buffers of four blocks each, and passes over them, forward and back. @returns  What the buffers hold in the end.
 struct sweep {

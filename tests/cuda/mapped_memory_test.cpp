@@ -3,6 +3,7 @@
 
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
+#include "support/failure.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
 #include <deepum/stream.hpp>
@@ -76,19 +77,7 @@ struct machine {
   std::optional<arena_type> arena;
 };
 
-template <class Call>
-std::string failure(status expected, Call&& call) {
-  try {
-    call();
-  } catch (const deepum::error& e) {
-    CHECK(e.code() == expected);
-    return e.what();
-  }
-  FAIL_CHECK("nothing was thrown");
-  return {};
-}
 constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(word); }
-bool mentions(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
 /// Passes over buffers, forward and back.
 struct sweep {
