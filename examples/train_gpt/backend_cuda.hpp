@@ -5,7 +5,10 @@
 #include <deepum/arena.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_memory.hpp>
+#include <deepum/cuda/mapped_memory.hpp>
 #include <deepum/cuda/stream.hpp>
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/engine/memory_kind.hpp>
 #include <deepum/error.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
@@ -17,22 +20,35 @@
 namespace train_gpt {
 
 /// A GPU, as the model and the training loop name its parts.
-/// @tparam T  float or bf16: what the model computes with.
-template <class T>
+/// @tparam T       float or bf16: what the model computes with.
+/// @tparam Memory  One of `deepum::cuda`.
+template <class T, class Memory = deepum::cuda::managed_memory>
 struct cuda_backend {
   using device = deepum::cuda::device;
-  using arena = deepum::arena<device::default_memory>;
-  using stream = deepum::stream<device::default_memory>;
+  using arena = deepum::arena<Memory>;
+  using stream = deepum::stream<Memory>;
   using operations = cuda_operations<stream, T>;
 
-  [[nodiscard]] static std::unique_ptr<device> make_device(const run_options& /*options*/, deepum::bytes /*memory*/) {
-    return std::make_unique<device>(0);
+  [[nodiscard]] static std::unique_ptr<device> make_device(const run_options& options, deepum::bytes /*memory*/) {
+    return std::make_unique<device>(0, device_options(options));
+  }
+
+  /// What moves as one.
+  [[nodiscard]] static deepum::bytes block(const run_options& options) {
+    return deepum::faultless_memory_kind<Memory> ? device_options(options).chunk : deepum::block_size;
   }
 
   /// What an arena may hold on a device that has more memory than this: all of it. Under `um`, too, blocks leave for
   /// it, beside the faults that bring others.
   [[nodiscard]] static deepum::bytes device_budget(const std::string& /*policy*/, deepum::bytes memory) {
     return memory;
+  }
+
+ private:
+  static deepum::cuda::device_options device_options(const run_options& options) {
+    deepum::cuda::device_options chosen;
+    if (options.chunk.count != 0) chosen.chunk = options.chunk;
+    return chosen;
   }
 };
 
@@ -45,13 +61,17 @@ struct cuda_gpu {
 
 /// The GPU that CUDA counts as the first.
 /// @param why_not  Gets the reason where there is none.
-/// @returns        Nothing where there is none, or it cannot fault on managed memory.
-[[nodiscard]] inline std::optional<cuda_gpu> find_cuda_gpu(std::string& why_not) {
+/// @param memory   What is to be larger than the GPU's own.
+/// @returns        Nothing where there is none, or it cannot have such memory.
+[[nodiscard]] inline std::optional<cuda_gpu> find_cuda_gpu(std::string& why_not,
+                                                           memory_choice memory = memory_choice::managed) {
   try {
     const deepum::cuda::device gpu{0};
     const auto& p = gpu.properties();
-    if (!p.concurrent_managed_access) {
-      why_not = p.name + " cannot use managed memory that is larger than its own";
+    if (memory == memory_choice::mapped) {
+      (void)deepum::cuda::virtual_memory(p.ordinal);  // throws where the driver has none
+    } else if (!p.concurrent_managed_access) {
+      why_not = p.name + " cannot use managed memory that is larger than its own; try --memory mapped";
       return std::nullopt;
     }
     const int version = p.driver_version;  // 13000 for 13.0

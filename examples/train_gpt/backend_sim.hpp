@@ -4,8 +4,10 @@
 #include "options.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/core/block.hpp>
+#include <deepum/engine/memory_kind.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/managed_memory.hpp>
+#include <deepum/sim/mapped_memory.hpp>
 #include <deepum/sim/profile.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
@@ -18,10 +20,12 @@
 namespace train_gpt {
 
 /// The simulated GPU, as the model and the training loop name its parts.
-struct sim_backend {
+/// @tparam Memory  One of `deepum::sim`.
+template <class Memory>
+struct basic_sim_backend {
   using device = deepum::sim::device;
-  using arena = deepum::arena<device::default_memory>;
-  using stream = deepum::stream<device::default_memory>;
+  using arena = deepum::arena<Memory>;
+  using stream = deepum::stream<Memory>;
   using operations = sim_operations<stream>;
 
   [[nodiscard]] static std::unique_ptr<device> make_device(const run_options& options, deepum::bytes memory) {
@@ -31,11 +35,19 @@ struct sim_backend {
     return std::make_unique<device>(profile, deepum::sim::device_options{.memory = memory});
   }
 
+  /// What moves as one.
+  [[nodiscard]] static deepum::bytes block(const run_options& /*options*/) { return deepum::block_size; }
+
   /// What an arena may hold on a device that has this memory and no more. A few blocks stay free, so that the driver
-  /// need not evict when a launch faults all the same; under `um` it has all.
+  /// need not evict when a launch faults all the same; under `um`, and where no driver moves anything, it has all.
   [[nodiscard]] static deepum::bytes device_budget(const std::string& policy, deepum::bytes memory) {
-    return policy == "um" ? memory : memory - std::min(4 * deepum::block_size, memory - deepum::block_size);
+    return policy == "um" || deepum::faultless_memory_kind<Memory>
+               ? memory
+               : memory - std::min(4 * deepum::block_size, memory - deepum::block_size);
   }
 };
+
+using sim_backend = basic_sim_backend<deepum::sim::managed_memory>;
+using mapped_sim_backend = basic_sim_backend<deepum::sim::mapped_memory>;
 
 }  // namespace train_gpt

@@ -42,7 +42,9 @@ struct report {
   bytes budget{};
   std::vector<policy_run> runs{};
   std::string precision{"fp32"};
-  std::string driver{};  ///< of a GPU; empty for the simulated one
+  std::string memory{"managed"};  ///< kind of memory
+  bytes chunk{};                  ///< what is mapped at a time; 0 where nothing is
+  std::string driver{};           ///< of a GPU; empty for the simulated one
   bool evaluate = false;
   std::optional<std::uint32_t> lookahead{};  ///< degree N; nothing: the policies' own
 };
@@ -87,7 +89,8 @@ template <class T>
 [[nodiscard]] inline std::string table_of(const report& r) {
   constexpr double mib = 1 << 20;
   std::string text = absl::StrFormat(
-      "%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
+      "%s, %s memory%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
+      r.memory, r.chunk.count == 0 ? "" : absl::StrFormat(" in chunks of %d MiB", r.chunk.count >> 20),
       r.precision == "fp32" ? "" : ", " + r.precision, r.evaluate ? ", forward pass alone" : "",
       static_cast<double>(r.footprint.count) / mib, static_cast<double>(r.budget.count) / mib,
       100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count), r.runs.front().loss.size(),
@@ -110,7 +113,12 @@ template <class T>
   }
   absl::StrAppend(&text, "\nFor each step, median from the third one on.",
                   " * faults in AdamW, whose launches get the step number and so are never the same.\n");
-  if (!r.driver.empty() && std::any_of(r.runs.begin(), r.runs.end(), [](const auto& p) { return p.name == "um"; })) {
+  const bool mapped = r.memory == "mapped";
+  if (mapped) {
+    absl::StrAppend(&text, "No page faults here: what is counted is blocks that a launch had to wait for.\n");
+  }
+  if (!r.driver.empty() && !mapped &&
+      std::any_of(r.runs.begin(), r.runs.end(), [](const auto& p) { return p.name == "um"; })) {
     absl::StrAppend(&text, "Under um, blocks leave beside the faults that bring others, so that the budget is kept.\n");
   }
   const auto um = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "um"; });
@@ -147,8 +155,10 @@ template <class T>
   nlohmann::ordered_json json{{"footprint_bytes", r.footprint.count},
                               {"budget_bytes", r.budget.count},
                               {"device", r.device},
+                              {"memory", r.memory},
                               {"precision", r.precision},
                               {"evaluate", r.evaluate}};
+  if (r.chunk.count != 0) json["chunk_bytes"] = r.chunk.count;
   if (!r.driver.empty()) json["driver"] = r.driver;
   if (r.lookahead) json["lookahead"] = *r.lookahead;
   json["policies"] = std::move(policies);

@@ -43,14 +43,22 @@
 
 ABSL_FLAG(std::string, device, "auto",
           "where to train: cuda, sim or sim:PROFILE (a GPU to simulate); auto is cuda where there is a GPU that can");
+ABSL_FLAG(
+    std::string, memory, "managed",
+    "managed (pages that move when they are touched), or mapped (no page faults: every launch declares all that it "
+    "touches, and the largest has to fit the budget)");
+ABSL_FLAG(train_gpt::chunk_flag, chunk, {},
+          "what mapped memory on a GPU maps at a time: a power of two from 2MiB to 32MiB, or auto");
 ABSL_FLAG(std::string, precision, "fp32", "what a GPU computes with: fp32 or bf16 (mixed precision)");
 ABSL_FLAG(bool, evaluate, false, "the forward pass alone: weights are read and never written");
 ABSL_FLAG(
     double, compute_slowdown, 1,
     "how much slower than its profile the simulated GPU computes: a wide model computes more for each byte than one "
     "that a processor can train, and this makes up for it");
-ABSL_FLAG(std::string, policy, "auto",
-          "ideal (all resident), um (the driver alone), deepum, auto; several with commas; or all");
+ABSL_FLAG(
+    std::string, policy, "auto",
+    "ideal (all resident), um (the driver alone; on mapped memory: what launches wait for), lru, deepum, auto; several "
+    "with commas; or all");
 ABSL_FLAG(train_gpt::budget_flag, budget, {},
           "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint (40%)");
 ABSL_FLAG(train_gpt::lookahead_flag, lookahead, {}, "launches to look ahead, or auto");
@@ -104,6 +112,14 @@ struct chosen_device {
   std::string driver{};
 };
 
+absl::StatusOr<memory_choice> memory_from_flags() {
+  const std::string flag = absl::GetFlag(FLAGS_memory);
+  for (const memory_choice m : {memory_choice::managed, memory_choice::mapped}) {
+    if (flag == name_of(m)) return m;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("there is no memory '", flag, "'; there are managed and mapped"));
+}
+
 absl::StatusOr<chosen_device> simulated_from_flags(const std::string& profile) {
   const std::vector<std::string> known = deepum::sim::profile_names();
   if (std::find(known.begin(), known.end(), profile) == known.end()) {
@@ -113,16 +129,20 @@ absl::StatusOr<chosen_device> simulated_from_flags(const std::string& profile) {
   if (absl::GetFlag(FLAGS_precision) != "fp32") {
     return absl::InvalidArgumentError("the simulated GPU computes in fp32 alone; --precision is for --device cuda");
   }
+  if (absl::GetFlag(FLAGS_chunk).size.count != 0) {
+    return absl::InvalidArgumentError("the simulated GPU maps blocks of 2 MiB; --chunk is for --device cuda");
+  }
   const double slowdown = absl::GetFlag(FLAGS_compute_slowdown);
   const std::string slower = slowdown == 1.0 ? "" : absl::StrFormat(", computing %g times slower", slowdown);
   return chosen_device{.profile = profile, .name = absl::StrCat("sim:", profile, slower)};
 }
 
 // Nothing where this build or this machine has no GPU, and `auto` may do without.
-absl::StatusOr<std::optional<chosen_device>> gpu_from_flags([[maybe_unused]] bool needed) {
+absl::StatusOr<std::optional<chosen_device>> gpu_from_flags([[maybe_unused]] bool needed,
+                                                            [[maybe_unused]] memory_choice memory) {
 #if defined(TRAIN_GPT_CUDA)
   std::string why_not;
-  const std::optional<cuda_gpu> gpu = find_cuda_gpu(why_not);
+  const std::optional<cuda_gpu> gpu = find_cuda_gpu(why_not, memory);
   if (!gpu) {
     if (!needed) return std::nullopt;
     return absl::UnavailableError(absl::StrCat("--device cuda: ", why_not));
@@ -140,7 +160,7 @@ absl::StatusOr<std::optional<chosen_device>> gpu_from_flags([[maybe_unused]] boo
 #endif
 }
 
-absl::StatusOr<chosen_device> device_from_flags() {
+absl::StatusOr<chosen_device> device_from_flags(memory_choice memory) {
   const std::string flag = absl::GetFlag(FLAGS_device);
   absl::string_view device = flag;
   const std::string first_profile = deepum::sim::profile_names().front();
@@ -150,7 +170,7 @@ absl::StatusOr<chosen_device> device_from_flags() {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no device '", device, "'; there are auto, cuda, sim and sim:PROFILE"));
   }
-  absl::StatusOr<std::optional<chosen_device>> gpu = gpu_from_flags(device == "cuda");
+  absl::StatusOr<std::optional<chosen_device>> gpu = gpu_from_flags(device == "cuda", memory);
   if (!gpu.ok()) return gpu.status();
   if (*gpu) return **std::move(gpu);
   return simulated_from_flags(first_profile);
@@ -166,18 +186,26 @@ absl::StatusOr<precision> precision_from_flags() {
 // Calls `f` with the backend of the run as a template argument.
 template <class F>
 auto with_backend(const run_options& options, F f) {
+  const bool mapped = options.memory == memory_choice::mapped;
 #if defined(TRAIN_GPT_CUDA)
   if (options.cuda) {
-    return options.computes_in == precision::fp32 ? f.template operator()<cuda_backend<float>>()
-                                                  : f.template operator()<cuda_backend<bf16>>();
+    const auto computing_in = [&]<class T>() {
+      return mapped ? f.template operator()<cuda_backend<T, deepum::cuda::mapped_memory>>()
+                    : f.template operator()<cuda_backend<T>>();
+    };
+    return options.computes_in == precision::fp32 ? computing_in.template operator()<float>()
+                                                  : computing_in.template operator()<bf16>();
   }
 #endif
-  (void)options;
-  return f.template operator()<sim_backend>();
+  return mapped ? f.template operator()<mapped_sim_backend>() : f.template operator()<sim_backend>();
 }
 
 bytes footprint_of(const run_options& options) {
   return with_backend(options, [&]<class Backend>() { return gpt<Backend>::footprint(options.shape, options.use); });
+}
+
+bytes block_of(const run_options& options) {
+  return with_backend(options, [&]<class Backend>() { return Backend::block(options); });
 }
 
 absl::StatusOr<std::vector<std::string>> policies_from_flags() {
@@ -221,7 +249,14 @@ absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
   const absl::StatusOr<precision> computes_in = precision_from_flags();
   if (!computes_in.ok()) return computes_in.status();
   options.computes_in = *computes_in;
-  absl::StatusOr<chosen_device> chosen = device_from_flags();
+  const absl::StatusOr<memory_choice> memory = memory_from_flags();
+  if (!memory.ok()) return memory.status();
+  options.memory = *memory;
+  options.chunk = absl::GetFlag(FLAGS_chunk).size;
+  if (options.chunk.count != 0 && options.memory != memory_choice::mapped) {
+    return absl::InvalidArgumentError("--chunk is of mapped memory; use it with --memory mapped");
+  }
+  absl::StatusOr<chosen_device> chosen = device_from_flags(options.memory);
   if (!chosen.ok()) return chosen.status();
   device = *std::move(chosen);
   options.cuda = device.cuda;
@@ -233,10 +268,11 @@ absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
     return absl::InvalidArgumentError("--tables goes with one policy; each has its own tables");
   }
 
-  options.budget = absl::GetFlag(FLAGS_budget).of(footprint_of(options));
-  if (options.budget < deepum::block_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--budget ", absl::UnparseFlag(absl::GetFlag(FLAGS_budget)), " is below one block of 2 MiB"));
+  const bytes block = block_of(options);
+  options.budget = block * (absl::GetFlag(FLAGS_budget).of(footprint_of(options)) / block);
+  if (options.budget < block) {
+    return absl::InvalidArgumentError(absl::StrCat("--budget ", absl::UnparseFlag(absl::GetFlag(FLAGS_budget)),
+                                                   " is below one block of ", block.count >> 20, " MiB"));
   }
   if (std::getenv("DEEPUM_POLICY") != nullptr) {
     return absl::FailedPreconditionError("DEEPUM_POLICY is set and would replace what --policy chooses; unset it");
@@ -294,6 +330,8 @@ absl::Status run() {
                 .footprint = footprint_of(*options),
                 .budget = options->budget,
                 .precision = absl::GetFlag(FLAGS_precision),
+                .memory = name_of(options->memory),
+                .chunk = options->memory == memory_choice::mapped ? block_of(*options) : bytes{},
                 .driver = device.driver,
                 .evaluate = options->use == purpose::evaluation,
                 .lookahead = options->lookahead.degree};

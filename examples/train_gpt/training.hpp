@@ -30,9 +30,8 @@ using progress = std::function<void(const policy_run&)>;
 }
 
 /// An address range that holds the model, with room for what the allocations leave unused.
-[[nodiscard]] inline bytes capacity_for(bytes footprint) {
-  return deepum::block_size * (footprint / deepum::block_size + 16);
-}
+/// @param block  Size of the memory's blocks.
+[[nodiscard]] inline bytes capacity_for(bytes footprint, bytes block) { return block * (footprint / block + 16); }
 
 /// Where the arena of a device learns of page faults, as the device names it; empty where it does not say.
 template <class Arena>
@@ -45,7 +44,8 @@ template <class Arena>
 }
 
 /// Trains a model from scratch under one policy, or runs its forward pass alone.
-/// @tparam Backend  As for `gpt`, and `make_device(options, device_memory)` and `device_budget(policy, device_memory)`.
+/// @tparam Backend  As for `gpt`, and `make_device(options, device_memory)`, `device_budget(policy, device_memory)` and
+///                  `block(options)`.
 /// @param policy   As `deepum::make_policy` names them; `ideal` gets a device that holds everything.
 /// @param text     What it learns.
 /// @param sample   Where the trained model writes a line to; null: it writes nothing.
@@ -53,7 +53,7 @@ template <class Arena>
 template <class Backend>
 policy_run train(const run_options& options, const std::string& policy, const std::string& text,
                  const progress& on_step, std::string* sample, deepum::trace* trace = nullptr) {
-  const bytes capacity = capacity_for(gpt<Backend>::footprint(options.shape, options.use));
+  const bytes capacity = capacity_for(gpt<Backend>::footprint(options.shape, options.use), Backend::block(options));
   const bytes memory = policy == "ideal" ? capacity : options.budget;
   const auto gpu_owner = Backend::make_device(options, memory);
   typename Backend::device& gpu = *gpu_owner;

@@ -57,6 +57,12 @@ TEST_CASE("bad input gives one clear line and a failure") {
       {"--json /no/such/folder/x.json", "cannot write"},
       {"--json /", "cannot write"},
       {"--tables x --policy all", "goes with one policy"},
+      {"--memory paper", "there is no memory 'paper'"},
+      {"--memory mapped --chunk 4MiB", "--chunk is for --device cuda"},
+      {"--chunk 4MiB", "--chunk is of mapped memory"},
+      {"--chunk 3MiB", "from 2MiB to 32MiB"},
+      {"--memory mapped --budget 1MiB", "below one block"},
+      {"--memory mapped --steps 1 --budget 2MiB", "the budget is 2097152: raise it"},
       {"--no_such_flag", "no_such_flag"},
       {"file.txt", "'file.txt'"},
   };
@@ -110,6 +116,30 @@ TEST_CASE("all policies train side by side, and the JSON file has one entry for 
   CHECK(json["policies"][1]["faults"][3] > 0);
   CHECK(json["policies"][1]["faults_changing"][3] <= json["policies"][1]["faults"][3]);
   CHECK(json["policies"][3]["table_bytes"] > 0);
+}
+
+TEST_CASE("both kinds of memory train to the same losses under all policies, and the reports name them") {
+  const auto train = [](const std::string& memory) {
+    const std::string path = file_in_temporary_folder("memory.json");
+    const outcome o = run("--policy all --budget 20MiB --memory " + memory + " --json " + path +
+                          " --layers 5 --width 160 --heads 4 --context 32 --batch 4 --steps 3 --sample 8 2>/dev/null");
+    CHECK(o.status == 0);
+    CHECK(o.output.find(memory + " memory") != std::string::npos);
+    std::ifstream file{path};
+    const nlohmann::json json = nlohmann::json::parse(file);
+    file.close();
+    std::filesystem::remove(path);
+    CHECK(json["memory"] == memory);
+    return json["policies"];
+  };
+  const nlohmann::json managed = train("managed");
+  const nlohmann::json mapped = train("mapped");
+  REQUIRE(mapped.size() == 5);
+  for (const nlohmann::json& p : mapped) {
+    CAPTURE(p["name"].get<std::string>());
+    CHECK(p["loss"] == managed[0]["loss"]);
+    CHECK((p["bytes_out"][2] == 0) == (p["name"] == "ideal"));
+  }
 }
 
 TEST_CASE("one policy alone, another profile, and the same run twice") {

@@ -4,13 +4,17 @@
 #include "../../examples/train_gpt/options.hpp"
 #include "../../examples/train_gpt/text.hpp"
 #include "../../examples/train_gpt/training.hpp"
+#include <deepum/error.hpp>
+#include <deepum/policy/make_policy.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace report_test {
@@ -132,10 +136,54 @@ TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU o
   CHECK(json["evaluate"] == true);
   CHECK(json["driver"] == "13.0");
   CHECK(json["policies"][0]["fault_feed"] == "driver");
-  CHECK(table_of(r).find("sim:x, bf16, forward pass alone, footprint") != std::string::npos);
+  CHECK(table_of(r).find("sim:x, managed memory, bf16, forward pass alone, footprint") != std::string::npos);
   CHECK(table_of(r).find("Under um, blocks leave beside the faults") != std::string::npos);
   r.runs[0].name = "auto";
   CHECK(table_of(r).find("blocks leave") == std::string::npos);
+}
+
+TEST_CASE("the reports name the kind of memory, and explain what counts as a fault where none happens") {
+  report r{"cuda:x",
+           64_MiB,
+           32_MiB,
+           {policy_run{.name = "um",
+                       .step_ns = {1},
+                       .faults = {0},
+                       .faults_changing = {0},
+                       .bytes_in = {0},
+                       .bytes_out = {0},
+                       .stall_ns = {0},
+                       .loss = {1}}}};
+  r.driver = "13.0";
+  CHECK(json_of(r)["memory"] == "managed");
+  CHECK_FALSE(json_of(r).contains("chunk_bytes"));
+  CHECK(table_of(r).find("cuda:x, managed memory, footprint") != std::string::npos);
+  CHECK(table_of(r).find("No page faults") == std::string::npos);
+  r.memory = "mapped";
+  r.chunk = 16_MiB;
+  CHECK(json_of(r)["memory"] == "mapped");
+  CHECK(json_of(r)["chunk_bytes"] == (16_MiB).count);
+  CHECK(table_of(r).find("cuda:x, mapped memory in chunks of 16 MiB, footprint") != std::string::npos);
+  CHECK(table_of(r).find("No page faults") != std::string::npos);
+  CHECK(table_of(r).find("blocks leave beside the faults") == std::string::npos);
+}
+
+TEST_CASE("a chunk is a power of two from 2 MiB to 32 MiB") {
+  const auto chunk = [](const char* text) -> std::optional<std::uint64_t> {
+    chunk_flag flag{1_MiB};
+    std::string error;
+    if (!AbslParseFlag(text, &flag, &error)) return std::nullopt;
+    return flag.size.count;
+  };
+  CHECK(chunk("auto") == 0);
+  for (const bytes right : {2_MiB, 4_MiB, 8_MiB, 16_MiB, 32_MiB}) {
+    CHECK(chunk(AbslUnparseFlag(chunk_flag{right}).c_str()) == right.count);
+  }
+  CHECK(chunk("4194304") == (4_MiB).count);
+  for (const char* wrong : {"", "0", "1MiB", "3MiB", "64MiB", "10%", "-2MiB", "much"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(chunk(wrong));
+  }
 }
 
 TEST_CASE("the training loop evaluates where it is told to: no step changes the weights") {
@@ -157,6 +205,31 @@ TEST_CASE("the training loop evaluates where it is told to: no step changes the 
   CHECK(run(purpose::evaluation, "ideal").loss == evaluated.loss);
   CHECK(evaluated.faults_changing == std::vector<std::uint64_t>(3));
   CHECK(evaluated.fault_feed.empty());
+}
+
+TEST_CASE("the training loop finds the same losses on both kinds of memory, under every policy") {
+  std::string text;
+  for (int i = 0; i < 500; ++i)
+    text.push_back(static_cast<char>('a' + i * 7 % 26));
+  run_options options{.profile = "h200_pcie5", .budget = 20_MiB, .steps = 3, .learning_rate = 1e-2F, .seed = 2};
+  options.shape = {.layers = 5, .width = 160, .heads = 4, .context = 16, .batch = 2};
+  REQUIRE(sim_backend::device_budget("auto", 20_MiB) < 20_MiB);
+  REQUIRE(mapped_sim_backend::device_budget("auto", 20_MiB) == 20_MiB);
+  const auto run = [&]<class Backend>(const std::string& policy) {
+    return train<Backend>(
+        options, policy, text, [](const policy_run&) {}, nullptr);
+  };
+  const policy_run expected = run.operator()<sim_backend>("ideal");
+  for (const std::string_view name : deepum::policy_names()) {
+    const std::string policy{name};
+    CAPTURE(policy);
+    const policy_run found = run.operator()<mapped_sim_backend>(policy);
+    CHECK(found.loss == expected.loss);
+    CHECK((found.bytes_out.back() == 0) == (policy == "ideal"));
+  }
+  options.budget = 2_MiB;
+  CHECK_THROWS_WITH_AS(run.operator()<mapped_sim_backend>("auto"),
+                       doctest::Contains("the budget is 2097152: raise it, or launch less at a time"), deepum::error);
 }
 
 }  // namespace report_test
