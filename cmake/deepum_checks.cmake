@@ -2,20 +2,24 @@
 # format, clang-tidy, every header alone, the umbrella in two translation units, nvcc.
 
 set(checks_dir "${PROJECT_BINARY_DIR}/checks")
-set(cuda_headers_regex "^(cuda|interop)/|^cuda\\.hpp$")
+set(cuda_headers_regex "^cuda/|^cuda\\.hpp$|^interop/(cccl|cub|cublas|cudnn|nvtx|temporary_storage|thrust)\\.hpp$")
 # As programs with the reader of the driver's faults compile them.
 set(kernel_helper_flags -DDEEPUM_KERNEL_HELPER=1 "-I${PROJECT_SOURCE_DIR}/kernel-helper")
 
 deepum_register_test(format LABELS check COMMAND "${PROJECT_SOURCE_DIR}/run" format --check)
 
 # --- Every header compiles alone, and twice in one translation unit. ---
+set(cuda_include_flags "")
+foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
+  list(APPEND cuda_include_flags -isystem "${dir}")
+  if(EXISTS "${dir}/cccl")  # since CUDA 13 Thrust, CUB and libcu++ lie there, and nvcc alone finds them by itself
+    list(APPEND cuda_include_flags -isystem "${dir}/cccl")
+  endif()
+endforeach()
 separate_arguments(check_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
 list(APPEND check_flags -std=c++20 -pthread ${deepum_warnings} -Werror "-I${PROJECT_SOURCE_DIR}/include")
 if(DEEPUM_HAVE_CUDA)
-  list(APPEND check_flags ${kernel_helper_flags})
-  foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
-    list(APPEND check_flags -isystem "${dir}")
-  endforeach()
+  list(APPEND check_flags ${kernel_helper_flags} ${cuda_include_flags})
 endif()
 
 set(folders "")
@@ -48,10 +52,7 @@ if(deepum_clang_tidy)
   set(tidy "${deepum_clang_tidy}" --quiet "--config-file=${PROJECT_SOURCE_DIR}/.clang-tidy")
   set(tidy_flags -std=c++20 -pthread "-I${PROJECT_SOURCE_DIR}/include")
   if(DEEPUM_HAVE_CUDA)
-    list(APPEND tidy_flags ${kernel_helper_flags})
-    foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
-      list(APPEND tidy_flags -isystem "${dir}")
-    endforeach()
+    list(APPEND tidy_flags ${kernel_helper_flags} ${cuda_include_flags})
   endif()
   foreach(folder IN LISTS folders)
     file(CONFIGURE OUTPUT "${checks_dir}/tidy/${folder}.cpp" CONTENT "${tidy_unit_${folder}}")
@@ -89,6 +90,10 @@ if(DEEPUM_HAVE_CUDA)
     nvcc.sm_75_sm_90 LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_75,code=sm_75
     -gencode arch=compute_90,code=sm_90 --expt-relaxed-constexpr -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include"
     ${kernel_helper_flags} -c "${PROJECT_SOURCE_DIR}/tests/nvcc/umbrella.cu" -o "${checks_dir}/umbrella.o")
+  deepum_register_test(
+    nvcc.interop LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_90,code=sm_90
+    --expt-relaxed-constexpr -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" ${kernel_helper_flags} -c
+    "${PROJECT_SOURCE_DIR}/tests/nvcc/interop.cu" -o "${checks_dir}/interop.o")
   # Fetches headers, and so belongs to ./run test --full, which says where to keep them.
   if(DEFINED ENV{DEEPUM_OLDER_TOOLKITS})
     deepum_register_test(nvcc.older_toolkits LABELS check cuda COMMAND

@@ -1,0 +1,210 @@
+// Temporary storage of Thrust and CUB, on the fake GPU: what their launches declare, and what becomes of storage that
+// is too small. Their algorithms need nvcc and a GPU (tests/nvcc, tests/gpu).
+
+#include "interop/recorded_arena.hpp"
+#include <deepum/interop/cub.hpp>
+#include <deepum/interop/temporary_storage.hpp>
+#include <deepum/interop/thrust.hpp>
+
+#include <doctest/doctest.h>
+
+#include <thrust/memory.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace thrust_test {
+
+using namespace deepum_test;
+using namespace deepum::literals;
+using deepum::access;
+using deepum::bytes;
+
+/// CUDA's pool, which the fake runtime has not got.
+struct pool_state {
+  std::set<void*> live{};
+  std::vector<std::size_t> sizes{};
+  std::set<cudaStream_t> streams{};
+  bool empty = false;
+};
+pool_state pool;
+
+}  // namespace thrust_test
+
+extern "C" {
+cudaError_t cudaMallocAsync(void** p, std::size_t size, cudaStream_t stream) {
+  if (thrust_test::pool.empty) {
+    return cudaErrorMemoryAllocation;
+  }
+  *p = std::malloc(size);
+  thrust_test::pool.live.insert(*p);
+  thrust_test::pool.sizes.push_back(size);
+  thrust_test::pool.streams.insert(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
+  thrust_test::pool.streams.insert(stream);
+  CHECK(thrust_test::pool.live.erase(p) == 1);
+  std::free(p);
+  return cudaSuccess;
+}
+}
+
+namespace thrust_test {
+
+TEST_CASE("temporary storage is cut from its buffer, and used again when it is given back") {
+  pool = {};
+  std::vector<std::byte> memory(2048);
+  std::byte* const base = memory.data();
+  const auto offset = [&](const char* p) { return reinterpret_cast<const std::byte*>(p) - base; };
+  deepum::interop::temporary_storage storage(base, bytes{2048}, nullptr);
+
+  char* const a = storage.allocate(1);
+  char* const b = storage.allocate(300);
+  char* const c = storage.allocate(256);
+  CHECK(offset(a) == 0);
+  CHECK(offset(b) == 256);
+  CHECK(offset(c) == 768);
+  storage.deallocate(c, 256);
+  CHECK(storage.allocate(512) == c);  // the last one is cut back
+  storage.deallocate(a, 1);           // one in the middle is not
+  char* const d = storage.allocate(256);
+  CHECK(offset(d) == 1280);
+  storage.deallocate(b, 300);
+  storage.deallocate(c, 512);
+  storage.deallocate(d, 256);
+  CHECK(offset(storage.allocate(2048)) == 0);  // all of it was given back
+  CHECK(pool.sizes.empty());
+  CHECK(storage.needed() == bytes{2048});
+}
+
+TEST_CASE("what does not fit into the buffer comes from the pool, in the order of the stream") {
+  pool = {};
+  std::vector<std::byte> memory(1024);
+  auto* const stream = reinterpret_cast<cudaStream_t>(&memory);
+  deepum::interop::temporary_storage storage(memory.data(), bytes{1024}, stream);
+  char* const a = storage.allocate(512);
+  char* const b = storage.allocate(1000);
+  CHECK(pool.live.contains(b));
+  char* const c = storage.allocate(512);
+  CHECK(c == a + 512);
+  CHECK(storage.needed() == bytes{2048});
+  storage.deallocate(b, 1000);
+  CHECK(pool.live.empty());
+  CHECK(pool.streams == std::set<cudaStream_t>{stream});
+  storage.deallocate(a, 512);
+  storage.deallocate(c, 512);
+  CHECK(storage.allocate(1024) == a);
+  CHECK(storage.needed() == bytes{2048});
+
+  pool.empty = true;
+  CHECK_THROWS_AS((void)storage.allocate(1), deepum::error);
+  CHECK(storage.needed() == bytes{2048});
+}
+
+template <class Memory>
+struct machine : recorded_arena<Memory> {
+  machine() { pool = {}; }
+  float* x = this->template blocks<float>(2);
+};
+
+TEST_CASE_TEMPLATE("Thrust's temporary storage grows to what a launch was short of", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  machine<Memory> m;
+  deepum::interop::thrust_calls on{m.memory, m.stream};
+  const void* found = nullptr;
+  const auto algorithm = [&](auto& policy) {  // what Thrust does for its algorithms
+    CHECK(thrust::cuda_cub::stream(policy) == m.stream.native().native());
+    const auto buffer = thrust::get_temporary_buffer<char>(policy, (3_MiB).count);
+    found = buffer.first.get();
+    thrust::return_temporary_buffer(policy, buffer.first, static_cast<std::ptrdiff_t>((3_MiB).count));
+  };
+  auto id = on.call("sort", {deepum::updates(m.x, 16)}, algorithm);
+  CHECK(m.declared(id) == m.of(access::update, m.x, 64));
+  CHECK(!m.memory.contains(found));
+  CHECK(pool.sizes.size() == 1);
+  CHECK(pool.live.empty());
+
+  id = on.call("sort", {deepum::updates(m.x, 16)}, algorithm);
+  CHECK(m.memory.contains(found));
+  CHECK(pool.sizes.size() == 1);
+  CHECK(on.storage_size() == 3_MiB);
+  // Its second block is not covered as a whole.
+  CHECK(m.declared(id) == m.of(access::update, m.x, 64) + m.of(access::overwrite, found, (2_MiB).count) +
+                              m.of(access::update, static_cast<const char*>(found) + (2_MiB).count, 1));
+  m.stream.synchronize();
+}
+
+TEST_CASE("an algorithm that throws leaves the stream and its storage usable") {
+  machine<deepum::cuda::managed_memory> m;
+  deepum::interop::thrust_calls on{m.memory, m.stream, 2_MiB};
+  CHECK_THROWS_AS(on.call("fails", {deepum::updates(m.x, 16)}, [](auto&) { throw std::runtime_error("x"); }),
+                  std::runtime_error);
+  const auto id = on.call("anything", {}, [](auto&) {});
+  CHECK(m.declared(id) == "unknown, ");
+  m.stream.synchronize();
+}
+
+TEST_CASE_TEMPLATE("CUB's two calls are one launch, with the storage that the first one asks for", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  machine<Memory> m;
+  deepum::interop::cub_calls on{m.memory, m.stream};
+  std::vector<std::pair<void*, std::size_t>> seen;
+  std::size_t asked = (2_MiB).count;
+  const auto both = [&](void* storage, std::size_t& size, cudaStream_t q) {
+    CHECK(q == m.stream.native().native());
+    if (storage == nullptr) {
+      size = asked;
+    }
+    seen.emplace_back(storage, size);
+    return cudaSuccess;
+  };
+  auto id = on.call("sum", {deepum::reads(m.x, 16)}, both);
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0].first == nullptr);
+  CHECK(m.memory.contains(seen[1].first));
+  CHECK(seen[1].second == asked);
+  CHECK(m.declared(id) == m.of(access::read, m.x, 64) + m.of(access::overwrite, seen[1].first, asked));
+
+  void* const first = seen[1].first;
+  asked = 0;  // then CUB has to be given some address all the same
+  on.call("copy", {deepum::reads(m.x, 16)}, both);
+  CHECK(seen[3].first == first);
+  asked = (4_MiB).count;
+  on.call("sort", {deepum::reads(m.x, 16)}, both);
+  CHECK(on.storage_size() == 4_MiB);
+  CHECK(on.call("anything", {}, both).valid());
+  m.stream.synchronize();
+}
+
+TEST_CASE("CUB's errors are errors, of either call") {
+  machine<deepum::cuda::managed_memory> m;
+  deepum::interop::cub_calls on{m.memory, m.stream};
+  for (const bool in_first : {false, true}) {
+    CHECK_THROWS_AS(on.call("fails", {deepum::reads(m.x, 16)},
+                            [&](void* storage, std::size_t& size, cudaStream_t) {
+                              size = 8;
+                              return (storage == nullptr) == in_first ? cudaErrorInvalidValue : cudaSuccess;
+                            }),
+                    deepum::error);
+  }
+}
+
+TEST_CASE("memory of a device_vector comes from the arena and goes back there") {
+  machine<deepum::cuda::managed_memory> m;
+  const bytes before = m.memory.footprint().allocated;
+  deepum::interop::thrust_allocator<float, deepum::cuda::managed_memory> from{m.memory};
+  const auto p = from.allocate(1000);
+  CHECK(m.memory.contains(p.get()));
+  CHECK(m.memory.footprint().allocated > before);
+  decltype(from)::rebind<double>::other other{from};
+  CHECK(other == from);
+  from.deallocate(p, 1000);
+  CHECK(m.memory.footprint().allocated == before);
+}
+
+}  // namespace thrust_test
