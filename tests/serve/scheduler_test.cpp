@@ -110,6 +110,26 @@ TEST_CASE("a text is the same alone and beside any others, in any order") {
   }
 }
 
+TEST_CASE("a text follows its model, its seed and its temperature") {
+  server s;
+  const auto ask = [](std::size_t model, std::uint64_t seed, double temperature) {
+    return std::make_shared<generation>(
+        generate_request{.model = model, .prompt = "x", .tokens = 30, .seed = seed, .temperature = temperature},
+        wall_clock::now() + 1h);
+  };
+  const std::vector<generation_ptr> texts{ask(0, 1, 1.0), ask(0, 1, 1.0), ask(1, 1, 1.0),
+                                          ask(0, 2, 1.0), ask(0, 1, 0.0), ask(0, 2, 0.0)};
+  s.write(texts, 6);
+  std::vector<std::string> said;
+  for (const generation_ptr& t : texts)
+    said.push_back(all_of(*t));
+  CHECK(said[0] == said[1]);
+  CHECK(said[0] != said[2]);
+  CHECK(said[0] != said[3]);
+  CHECK(said[0] != said[4]);
+  CHECK(said[4] == said[5]);
+}
+
 TEST_CASE("the models take turns, and in a turn every text of a model gets a byte") {
   server s;
   s.write({text(0, "x", 3, 1), text(1, "x", 3, 2), text(0, "x", 3, 3), text(1, "x", 2, 4)}, 4);
