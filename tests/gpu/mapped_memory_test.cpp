@@ -1,6 +1,7 @@
 // Memory that never faults, on a real GPU: chunks that are copied and mapped beside kernels, and what the host finds in
 // views. Nothing here takes managed memory. What may end the context, or the process, runs in a process of its own.
 
+#include "alone.hpp"
 #include "kernels.hpp"
 #include "property/arena_run.hpp"
 #include "property/random_program.hpp"
@@ -10,8 +11,6 @@
 #include <deepum/stream.hpp>
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,8 +18,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,6 +33,10 @@ using deepum::overwrites;
 using deepum::reads;
 using deepum::updates;
 using deepum::cuda::evicted_chunks;
+using gpu_alone::child_result;
+using gpu_alone::is_child;
+using gpu_alone::run_alone;
+using gpu_alone::say;
 using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
 using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
 using word = std::uint32_t;
@@ -43,8 +44,8 @@ using word = std::uint32_t;
 constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(word); }
 
 struct machine {
-  machine(bytes chunk, bytes budget, const char* policy = "auto", evicted_chunks evicted = evicted_chunks::unmapped,
-          bool strict = false)
+  machine(bytes chunk, bytes budget, const std::string& policy = "auto",
+          evicted_chunks evicted = evicted_chunks::unmapped, bool strict = false)
       : gpu(0, {.chunk = chunk, .evicted = evicted, .strict = strict}),
         arena(gpu, {.capacity = 1_GiB, .device_budget = budget, .policy = policy, .log = [](std::string_view) {}}) {}
 
@@ -109,43 +110,6 @@ class ring {
   std::vector<word*> words_{};
 };
 
-// --- A process of its own --------------------------------------------------------------------------------------------
-
-constexpr const char* child_variable = "DEEPUM_GPU_TEST_CHILD";
-
-bool is_child() { return std::getenv(child_variable) != nullptr; }
-
-/// A line for the process that waits, there also if the next thing ends this one.
-void say(const std::string& line) {
-  std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
-}
-
-struct child_result {
-  int status = -1;  ///< 128 + n where signal n has ended it; 124 where it took too long
-  std::string output{};
-
-  [[nodiscard]] bool said(const std::string& words) const { return output.find(words) != std::string::npos; }
-};
-
-/// Runs a test case, which is skipped otherwise, in a process of its own.
-child_result run_alone(const std::string& test_case) {
-  std::array<char, 4096> path{};
-  REQUIRE(::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0);
-  const std::string command = std::string(child_variable) + "=1 timeout 60 '" + path.data() +
-                              "' --no-skip=true --no-colors=true '--test-case=" + test_case + "' 2>&1";
-  child_result result;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) != 0;) {
-    result.output.append(buffer.data(), n);
-  }
-  const int status = ::pclose(pipe);
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
-
 void enqueue_mix(cudaStream_t q, word* to, const word* from, std::uint64_t n) {
   std::array<void*, 3> arguments{&to, &from, &n};
   deepum::cuda::check(
@@ -157,7 +121,7 @@ void enqueue_mix(cudaStream_t q, word* to, const word* from, std::uint64_t n) {
 
 TEST_CASE("mapped memory: contents are right over budget, with every size of chunk") {
   for (const bytes chunk : {2_MiB, 16_MiB, 32_MiB}) {
-    for (const char* policy : {"um", "auto"}) {
+    for (const std::string policy : {"um", "auto"}) {
       CAPTURE(chunk.count);
       CAPTURE(policy);
       machine m(chunk, 64_MiB, policy);  // of 120 MiB, or more where chunks are larger
@@ -178,8 +142,9 @@ TEST_CASE("mapped memory: contents are right over budget, with every size of chu
 }
 
 TEST_CASE("mapped memory: contents are right under the other policies, and where all of it fits") {
+  using setting = std::pair<std::string, bytes>;
   for (const auto& [policy, budget] :
-       {std::pair{"lru", 64_MiB}, std::pair{"deepum", 64_MiB}, std::pair{"auto", 1_GiB}, std::pair{"ideal", 1_GiB}}) {
+       {setting{"lru", 64_MiB}, setting{"deepum", 64_MiB}, setting{"auto", 1_GiB}, setting{"ideal", 1_GiB}}) {
     CAPTURE(policy);
     CAPTURE(budget.count);
     machine m(16_MiB, budget, policy);
@@ -428,7 +393,7 @@ struct program_machine {
   deepum::cuda::device device;
 };
 
-deepum::arena_options options_for_programs(const char* policy, bytes budget) {
+deepum::arena_options options_for_programs(const std::string& policy, bytes budget) {
   return {.capacity = 1_GiB, .device_budget = budget, .policy = policy, .log = [](std::string_view) {}};
 }
 
@@ -439,7 +404,7 @@ TEST_CASE("mapped memory: random programs leave the same memory as without a GPU
         deepum_test::make_random_program(seed, {.loop_length = 12, .repetitions = 4, .max_words = 1U << 19});
     const std::uint64_t expected = deepum_test::reference_run{}.run(program);
     for (const auto& [chunk, budget] : {std::pair{2_MiB, 14_MiB}, std::pair{16_MiB, 64_MiB}}) {
-      for (const char* policy : {"um", "auto"}) {
+      for (const std::string policy : {"um", "auto"}) {
         CAPTURE(chunk.count);
         CAPTURE(policy);
         program_machine m(chunk);

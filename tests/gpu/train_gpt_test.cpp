@@ -5,6 +5,8 @@
 #include "../../examples/train_gpt/backend_sim.hpp"
 #include "../../examples/train_gpt/model.hpp"
 #include "../train_gpt/operation_checks.hpp"
+#include "alone.hpp"
+#include <deepum/error.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,6 +15,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace train_gpt;
@@ -21,13 +24,15 @@ using namespace deepum::literals;
 
 namespace {
 
-bool usable(precision p) {
+bool usable(precision p, memory_choice memory = memory_choice::managed) {
   std::string why_not;
-  const std::optional<cuda_gpu> gpu = find_cuda_gpu(why_not);
+  const std::optional<cuda_gpu> gpu = find_cuda_gpu(why_not, memory);
   return gpu && (p == precision::fp32 || gpu->bf16);
 }
 const bool no_fp32 = !usable(precision::fp32);
 const bool no_bf16 = !usable(precision::bf16);
+const bool no_mapped = !usable(precision::fp32, memory_choice::mapped);
+const bool no_mapped_bf16 = !usable(precision::bf16, memory_choice::mapped);
 
 constexpr model_shape small{.layers = 3, .width = 96, .heads = 3, .context = 37, .batch = 3};
 
@@ -41,6 +46,55 @@ struct on_gpu {
   typename cuda_backend<T>::arena arena;
   typename cuda_backend<T>::stream stream{arena};
 };
+
+template <class T>
+using mapped_backend = cuda_backend<T, deepum::cuda::mapped_memory>;
+
+// The same on memory that never faults.
+template <class T>
+struct on_mapped_gpu {
+  on_mapped_gpu(const std::string& policy, bytes budget, deepum::cuda::device_options options)
+      : gpu{0, std::move(options)},
+        arena{gpu, {.capacity = 512_MiB, .device_budget = budget, .policy = policy, .log = [](std::string_view) {}}} {}
+
+  deepum::cuda::device gpu;
+  typename mapped_backend<T>::arena arena;
+  typename mapped_backend<T>::stream stream{arena};
+};
+
+constexpr model_shape over_budget{.layers = 6, .width = 192, .heads = 4, .context = 64, .batch = 4};
+
+template <class T>
+outcome on_mapped(const std::string& policy, bytes budget, const deepum::cuda::device_options& options, int steps = 4) {
+  on_mapped_gpu<T> f{policy, budget, options};
+  return train_shortly<mapped_backend<T>>(f.arena, f.stream, over_budget, steps);
+}
+
+// In a third of the memory, with chunks of several sizes, against all of it on the device.
+template <class T>
+void check_mapped() {
+  const outcome expected = on_mapped<T>("ideal", 512_MiB, {.chunk = 2_MiB});
+  for (const std::string policy : {"um", "lru", "deepum", "auto"}) {
+    for (const auto& [chunk, budget] : {std::pair{2_MiB, 26_MiB}, std::pair{4_MiB, 48_MiB}}) {
+      CAPTURE(policy);
+      CAPTURE(chunk.count);
+      const outcome found = on_mapped<T>(policy, budget, {.chunk = chunk});
+      CHECK(found.losses == expected.losses);
+      CHECK(found.gradients == expected.gradients);
+      CHECK(found.weights == expected.weights);
+    }
+  }
+}
+
+template <class T>
+void check_declarations() {
+  try {
+    (void)on_mapped<T>("auto", 512_MiB, {.chunk = 2_MiB, .strict = true}, 2);
+    gpu_alone::say("every launch was right");
+  } catch (const deepum::error& e) {
+    gpu_alone::say(std::string("a launch was wrong: ") + e.what());
+  }
+}
 
 outcome simulated(int steps) {
   sim_backend::device gpu{deepum::sim::find_profile("h200_pcie5"), {.memory = 192_MiB}};
@@ -116,6 +170,29 @@ TEST_CASE("losses, gradients and weights are the same bit by bit, in every run a
           doctest::skip(no_fp32)) {
   check_repetition<float>();
   if (!no_bf16) check_repetition<bf16>();
+}
+
+TEST_CASE("on memory that never faults the results are the same bit by bit, under every policy" *
+          doctest::skip(no_mapped)) {
+  check_mapped<float>();
+  if (!no_mapped_bf16) check_mapped<bf16>();
+  if (no_fp32) return;
+  on_gpu<float> managed;
+  const outcome expected = train_shortly<cuda_backend<float>>(managed.arena, managed.stream, over_budget, 4);
+  CHECK(on_mapped<float>("auto", 26_MiB, {.chunk = 2_MiB}).losses == expected.losses);
+}
+
+TEST_CASE("alone: train_gpt in strict mode" * doctest::skip()) {
+  if (!gpu_alone::is_child()) return;
+  check_declarations<float>();
+  if (!no_mapped_bf16) check_declarations<bf16>();
+}
+TEST_CASE("kernels and libraries touch what the launches declare and nothing else" * doctest::skip(no_mapped)) {
+  const gpu_alone::child_result r = gpu_alone::run_alone("alone: train_gpt in strict mode");
+  INFO(r.output);
+  CHECK(r.said("every launch was right"));
+  CHECK_FALSE(r.said("a launch was wrong"));
+  CHECK(r.status == 0);
 }
 
 TEST_CASE("a model for evaluation, whose layers share their activations, finds the loss of the one for training" *
