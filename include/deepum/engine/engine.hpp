@@ -181,12 +181,12 @@ class engine {
     if (it == held_.end()) {
       return true;
     }
-    statistics_.unprepared_launches += it->let_go ? 0 : 1;
     if constexpr (faultless) {
       it->let_go = true;  // the policy is not waited for any more
       stirred_ = true;
       return false;
     }
+    statistics_.unprepared_launches += it->let_go ? 0 : 1;
     release(it);
     return true;
   }
