@@ -84,7 +84,7 @@ class http_server : private httplib::Server {
     Post("/generate", [this](const httplib::Request& q, httplib::Response& r, const httplib::ContentReader& reader) {
       generate(q, r, reader);
     });
-    set_exception_handler([](const httplib::Request& /*request*/, httplib::Response& r, std::exception_ptr) {
+    set_exception_handler([](const httplib::Request& /*request*/, httplib::Response& r, const std::exception_ptr&) {
       answer(r, 500, "the server failed");
     });
     // What the library itself refuses has no text yet.
@@ -180,11 +180,9 @@ class http_server : private httplib::Server {
     } else if (posts ? q.method != "POST" : q.method != "GET" && q.method != "HEAD") {
       r.set_header("Allow", posts ? "POST" : "GET, HEAD");
       answer(r, 405, posts ? "/generate is for POST" : "this is for GET");
-    } else if (!posts) {
-      return HandlerResponse::Unhandled;
-    } else if (q.is_multipart_form_data() || q.has_header("Content-Encoding")) {
+    } else if (posts && (q.is_multipart_form_data() || q.has_header("Content-Encoding"))) {
       answer(r, 415, "the body has to be plain JSON");
-    } else if (!q.has_header("Content-Length") && !q.has_header("Transfer-Encoding")) {
+    } else if (posts && !q.has_header("Content-Length") && !q.has_header("Transfer-Encoding")) {
       answer(r, 411, "a body with a Content-Length is needed");
     } else {
       return HandlerResponse::Unhandled;

@@ -294,6 +294,17 @@ void put_load(const client& server, const std::vector<question>& all, clock_type
   }
 }
 
+// The metrics when nothing is in flight any more, or after a minute. Who went away is noticed when the next byte is
+// sent, and a client has its answer before the server counts it.
+std::string metrics_at_rest(const client& server) {
+  const clock_type::time_point patience = clock_type::now() + 60s;
+  std::string text;
+  do {
+    text = server.get("/metrics").text;
+  } while (metric(text, "serve_in_flight") != 0 && clock_type::now() < patience);
+  return text;
+}
+
 // Tells the server to stop while it writes: what it has taken it has to answer.
 void stop_server(const client& server, const std::vector<question>& all, std::int64_t pid, failures& wrong) {
   constexpr std::size_t texts = 16;
@@ -343,9 +354,9 @@ void see_timeouts(const client& server, std::size_t connections, failures& wrong
   if (seen.get("status 504") == 0) wrong.add("no text was told that it was too late");
   const answer a = server.post("{\"model\":1,\"prompt\":\"x\",\"tokens\":1}");
   if (a.status != 200 || !a.whole || a.text.size() != 1) wrong.add("the server does not live on");
-  const answer m = server.get("/metrics");
-  if (metric(m.text, "serve_texts_total{outcome=\"timed_out\"}") <= 0) wrong.add("no time-out was counted");
-  if (metric(m.text, "serve_in_flight") != 0) wrong.add("texts that ended early are still in flight");
+  const std::string text = metrics_at_rest(server);
+  if (metric(text, "serve_texts_total{outcome=\"timed_out\"}") <= 0) wrong.add("no time-out was counted");
+  if (metric(text, "serve_in_flight") != 0) wrong.add("texts that ended early are still in flight");
 }
 
 void see_load(const client& server, std::vector<question>& all, failures& wrong) {
@@ -384,12 +395,7 @@ void see_load(const client& server, std::vector<question>& all, failures& wrong)
                  most);
     if (most > warm + absl::GetFlag(FLAGS_growth_mib)) wrong.add("the server's memory grows");
   }
-  // Who went away is noticed when the next byte is sent.
-  std::string text;
-  const clock_type::time_point patience = clock_type::now() + 60s;
-  do {
-    text = server.get("/metrics").text;
-  } while (metric(text, "serve_in_flight") != 0 && clock_type::now() < patience);
+  const std::string text = metrics_at_rest(server);
   if (metric(text, "serve_in_flight") != 0) wrong.add("texts are in flight that nobody reads");
   const double finished = metric(text, "serve_texts_total{outcome=\"finished\"}");
   const double needed = static_cast<double>(seen.get("good, answered 200")) + static_cast<double>(all.size());
