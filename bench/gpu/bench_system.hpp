@@ -3,6 +3,7 @@
 #include "energy.hpp"
 #include "hand_memory.hpp"
 #include "memory_kinds.hpp"
+#include "oracle_step.hpp"
 #include "report.hpp"
 #include "told_traffic.hpp"
 #include <deepum/arena.hpp>
@@ -90,12 +91,14 @@ class memory_system {
   memory_system(const bench_settings& settings, const std::string& system, bytes capacity, bytes budget,
                 std::function<void(launch_id)> on_fault = {})
       : once_(system == "once"),
+        told_(system == oracle_name ? std::make_shared<replay::told_steps>() : nullptr),
         here_(static_cast<std::size_t>(capacity / block_size) + 1),
         gpu_(0, options_of(settings)),
         arena_(gpu_, {.capacity = capacity,
                       .device_budget = budget,
                       .policy = policy_of(system).value_or("auto"),
                       .tuning = tuning_of(settings),
+                      .make_policy = oracle_of(told_),
                       .log = [this](std::string_view line) { note(line); },
                       .observer =
                           [this, on_fault = std::move(on_fault)](const device_event& e, launch_id launch) {
@@ -120,6 +123,8 @@ class memory_system {
     return notes_;
   }
   [[nodiscard]] const std::byte* base() { return arena_.memory().base(); }
+  /// Who is told steps beforehand; null: nobody.
+  [[nodiscard]] replay::told_steps* told() { return told_.get(); }
 
  private:
   static cuda::device_options options_of(const bench_settings& settings) {
@@ -132,6 +137,13 @@ class memory_system {
     policy_options o;
     choose_write_back(o, settings.choices.write_back_early);
     return o;
+  }
+  static std::function<std::unique_ptr<policy>(const policy_options&)> oracle_of(
+      const std::shared_ptr<replay::told_steps>& told) {
+    if (told == nullptr) {
+      return {};
+    }
+    return [told](const policy_options& o) { return std::make_unique<replay::oracle_policy>(told, o.write_back); };
   }
   void note(std::string_view line) {
     const std::lock_guard lock(mutex_);
@@ -156,6 +168,7 @@ class memory_system {
   }
 
   bool once_;
+  std::shared_ptr<replay::told_steps> told_;
   std::mutex mutex_;
   std::string notes_{};
   std::vector<bool> here_;  // of the migration thread, like what follows

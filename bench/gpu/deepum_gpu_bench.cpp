@@ -54,7 +54,8 @@ ABSL_FLAG(std::string, programs, "train,evaluate,gather,fits",
 ABSL_FLAG(
     std::string, systems, "all",
     "memory systems, with commas: resident, um (demand paging), once (prefetched when allocated), double_managed, "
-    "double_pinned (double buffering by hand), by_hand (the same for gpt_step and infer), lru, deepum, auto; or all");
+    "double_pinned (double buffering by hand), by_hand (the same for gpt_step and infer), lru, deepum, auto, oracle "
+    "(told each step of gpt_step and infer beforehand); or all");
 ABSL_FLAG(std::string, budgets, "75,50,35", "device memory, in percent of the footprint, with commas");
 ABSL_FLAG(std::int64_t, steps, 10, "steps to measure");
 ABSL_FLAG(std::int64_t, warm_up, 5, "steps before them, in which the systems learn and results are checked");
@@ -115,8 +116,8 @@ namespace deepum::gpu_bench {
 namespace {
 
 constexpr int cannot_run = 77;
-constexpr const char* system_names[] = {"resident", "um",     "once", "double_managed", "double_pinned", "by_hand",
-                                        "lru",      "deepum", "auto"};
+constexpr const char* system_names[] = {"resident", "um",  "once",   "double_managed", "double_pinned",
+                                        "by_hand",  "lru", "deepum", "auto",           "oracle"};
 constexpr const char* program_names[] = {"train",    "evaluate", "gather", "fits",         "feeds",
                                          "gpt_step", "infer",    "churn",  "largest_batch"};
 

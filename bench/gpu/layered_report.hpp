@@ -30,9 +30,9 @@ namespace deepum::gpu_bench {
     return of <= 0 ? std::string("       -") : absl::StrFormat(absl::ParsedFormat<'f'>(format), part / of);
   };
   const auto percent = [&](double part, double of) { return share(100 * part, of, " %7.1f"); };
-  absl::StrAppendFormat(&text, "  %-24s %9s [%17s] %7s %7s %7s %7s %8s %7s %8s %7s %7s %8s %8s %8s %8s %8s\n", "", "ms",
-                        "middle half", "p99/med", "% bound", "% ideal", "% mix", "in MiB", "x least", "out MiB",
-                        "x least", "% of in", "no copy", "stall ms", "faults", "device", "host MiB");
+  absl::StrAppendFormat(&text, "  %-24s %9s [%17s] %7s %7s %8s %7s %7s %8s %7s %8s %7s %7s %8s %8s %8s %8s %8s\n", "",
+                        "ms", "middle half", "p99/med", "% bound", "% oracle", "% ideal", "% mix", "in MiB", "x least",
+                        "out MiB", "x least", "% of in", "no copy", "stall ms", "faults", "device", "host MiB");
   const auto line = [&](const system_run& s) {
     if (!s.skipped.empty()) {
       absl::StrAppendFormat(&text, "  %-24s %s\n", s.name, s.skipped);
@@ -46,8 +46,10 @@ namespace deepum::gpu_bench {
     const double out = m([](const measured_step& t) { return t.did.out; });
     absl::StrAppendFormat(&text, "  %-24s %9.2f [%8.2f %8.2f] %7.2f", s.name, middle / 1e6, quantile(ns, 0.25) / 1e6,
                           quantile(ns, 0.75) / 1e6, middle <= 0 ? 0 : quantile(ns, 0.99) / middle);
+    const double of_oracle = percent_of_oracle(r, s);
     absl::StrAppend(&text, percent(bound == nullptr ? 0 : bound->least_ns, bound == nullptr ? 0 : middle),
-                    percent(ideal, middle), s.budget == 0 ? "       -" : percent(best_mix_ns(r, s), middle));
+                    of_oracle <= 0 ? "        -" : absl::StrFormat(" %8.1f", of_oracle), percent(ideal, middle),
+                    s.budget == 0 ? "       -" : percent(best_mix_ns(r, s), middle));
     absl::StrAppendFormat(&text, " %8.0f", in / mib);
     absl::StrAppend(&text, share(in, bound == nullptr ? 0 : static_cast<double>(bound->least_in), " %7.2f"));
     absl::StrAppendFormat(&text, " %8.0f", out / mib);

@@ -56,6 +56,8 @@ struct layer_launch {
   std::int64_t inputs = 1;   ///< columns of x
   std::int64_t outputs = 1;  ///< of products: columns of y
   std::uint32_t number = 0;  ///< of a draw: its seed; of a sum: where it goes
+
+  friend bool operator==(const layer_launch&, const layer_launch&) = default;
 };
 
 struct layered_step {

@@ -5,6 +5,7 @@
 #include "layer_executor.hpp"
 #include "layered_step.hpp"
 #include "memory_watch.hpp"
+#include "oracle_step.hpp"
 #include "pipelined_buffers.hpp"
 #include "report.hpp"
 #include <deepum/error.hpp>
@@ -27,6 +28,11 @@
 // * count(): what it has counted since it began.
 // * set_budget(bytes), watch(): the memory it takes.
 namespace deepum::gpu_bench {
+
+/// Whether a system of this name runs layered programs with the library.
+[[nodiscard]] inline bool runs_layers(const std::string& system) {
+  return system == oracle_name || (policy_of(system) && system != "once");
+}
 
 namespace detail {
 
@@ -81,6 +87,21 @@ class in_arena {
   }
 };
 
+/// The same, with an event before each launch and behind the last.
+struct timed_in_place {
+  std::span<std::byte* const> at{};
+  launch_timer& timer;
+  cudaStream_t stream = nullptr;
+
+  [[nodiscard]] std::span<std::byte* const> before(std::size_t launch) const {
+    if (launch == 0) {
+      timer.mark(0, stream);
+    }
+    return at;
+  }
+  void after(std::size_t launch) const { timer.mark(launch + 1, stream); }
+};
+
 template <class Arena>
 [[nodiscard]] std::vector<std::byte*> allocated(Arena& arena, const std::vector<tensor>& tensors) {
   std::vector<std::byte*> at;
@@ -121,6 +142,13 @@ class resident_model {
   std::vector<std::uint64_t> run(const step_numbers& numbers, std::size_t first, std::size_t count) {
     return detail::run(executor_, stream_, step_, place_, numbers, first, count);
   }
+  /// Executes all of the step, and adds how long each launch took.
+  void time(launch_times& times, const step_numbers& numbers) {
+    launch_timer timer(step_.launches.size());
+    detail::timed_in_place place{place_.at, timer, stream_.native()};
+    (void)detail::run(executor_, stream_, step_, place, numbers, 0, step_.launches.size());
+    timer.add_to(times, step_);
+  }
   [[nodiscard]] counters count() const { return {}; }
   [[nodiscard]] const memory_watch& watch() const { return watch_; }
 
@@ -142,10 +170,12 @@ class library_model {
   static constexpr std::size_t worth_a_word = 12;
 
   /// @param forgets  Whether the arena hears what is of no value.
+  /// @param facts    What an oracle is told of steps; null for other systems.
   library_model(layer_executor<T>& executor, const bench_settings& settings, const std::string& system,
-                const std::vector<tensor>& tensors, bytes budget, bool forgets)
+                const std::vector<tensor>& tensors, bytes budget, bool forgets, const oracle_facts* facts = nullptr)
       : executor_(executor),
         forgets_(forgets),
+        facts_(facts),
         system_(settings, system, capacity_of(tensors, settings.choices.chunk), budget) {
     if (std::is_same_v<Memory, cuda::managed_memory>) {
       watch_ = memory_watch();  // its contexts are there now, and nothing else
@@ -159,6 +189,9 @@ class library_model {
   void use(layered_step step, std::size_t /*planned*/, afterwards then) {
     step_ = std::move(step);
     place_.follow(forgets_ && then == afterwards::repeats ? unvalued_in(step_, worth_a_word) : unvalued{});
+    if (system_.told() != nullptr) {
+      tell();
+    }
   }
   std::vector<std::uint64_t> run(const step_numbers& numbers) { return run(numbers, 0, step_.launches.size()); }
   std::vector<std::uint64_t> run(const step_numbers& numbers, std::size_t first, std::size_t count) {
@@ -174,6 +207,13 @@ class library_model {
     if (const std::optional<bytes> host = host_memory_of(system_.arena().memory())) {
       text += (text.empty() ? "" : "; ") + std::to_string(host->count >> 20) + " MiB of host memory";
     }
+    if (system_.told() != nullptr) {
+      const policy_statistics p = system_.arena().statistics().policy;
+      text += (text.empty() ? "" : "; ") + std::to_string(told_launches_) + " launches were told beforehand";
+      if (p.mispredicted != 0) {
+        text += ", and steps came otherwise " + std::to_string(p.mispredicted) + " times";
+      }
+    }
     return text;
   }
 
@@ -186,9 +226,53 @@ class library_model {
   }
 
  private:
+  /// Steps whose launches have been measured: not the set-up, which each run executes once. Its memory is cleared in
+  /// pieces on some memory kinds, too.
+  void tell() {
+    auto& arena = system_.arena();
+    const auto measured = [&] {
+      for (std::size_t i = 0; i < step_.launches.size(); ++i) {
+        if (!facts_->times.of(step_, i)) {
+          return false;
+        }
+      }
+      return true;
+    };
+    replay::told_steps::told next{.after = arena.engine().last_launch()};
+    told_launches_ = 0;
+    if (facts_ != nullptr && measured()) {
+      std::vector<operand> operands;
+      std::vector<block_access> accesses;
+      const auto uses = [&](const layer_launch& l) -> const std::vector<block_access>& {
+        operands.clear();
+        for (const tensor_use& u : uses_of(l)) {
+          operands.push_back({place_.at[u.tensor], bytes{u.elements * step_.tensors[u.tensor].element}, u.mode});
+        }
+        arena.declare(operands, accesses);
+        return accesses;
+      };
+      std::vector<std::vector<block_range>> deaths;
+      if (!place_.none.before.empty()) {
+        std::vector<bytes> offsets;
+        for (const std::byte* at : place_.at) {
+          offsets.push_back(bytes{static_cast<std::uint64_t>(at - arena.memory().base())});
+        }
+        deaths = deaths_in(step_.tensors, offsets, place_.none, arena.block());
+      }
+      told_launches_ = deaths.empty() ? period_of(step_.launches) : step_.launches.size();
+      next.step =
+          told_step(step_, told_launches_, uses, deaths, facts_->times, !std::is_same_v<Memory, cuda::managed_memory>);
+      next.in_per_block = time_of(arena.block(), facts_->in);
+      next.out_per_block = time_of(arena.block(), facts_->out);
+    }
+    system_.told()->tell(std::move(next));
+  }
+
   layer_executor<T>& executor_;
   memory_watch watch_{};
   bool forgets_;
+  const oracle_facts* facts_;
+  std::size_t told_launches_ = 0;
   memory_system<Memory> system_;
   detail::in_arena<typename memory_system<Memory>::arena_type> place_{};
   layered_step step_{};
@@ -232,7 +316,7 @@ class hand_model {
   void set_budget(bytes budget) {
     stop();
     slots_.reset();
-    slots_.emplace(memory_pool::kind::device, budget);
+    slots_ = std::make_unique<memory_pool>(memory_pool::kind::device, budget);
   }
 
  private:
@@ -251,7 +335,7 @@ class hand_model {
   hand_stream stream_;
   std::vector<std::byte*> at_;
   double share_ = 4;
-  std::optional<memory_pool> slots_{};
+  std::unique_ptr<memory_pool> slots_{};  // GCC 12 warns of an optional's destructor without reason
   layered_step step_{};
   std::optional<pipelined_buffers> buffers_{};
   hand_traffic earlier_{};

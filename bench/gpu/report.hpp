@@ -150,6 +150,17 @@ struct program_report {
   return 1e9 * best_mix_seconds(in, out, run.pinned ? r.pinned : r.managed);
 }
 
+/// How near a run comes to the fastest one of the oracle with the same budget, in percent; 0: there is none.
+[[nodiscard]] inline double percent_of_oracle(const program_report& r, const system_run& run) {
+  double fastest = 0;
+  for (const system_run& s : r.runs) {
+    const double ns = s.name.starts_with("oracle") && s.budget == run.budget ? median_ns(s) : 0;
+    fastest = ns > 0 && (fastest == 0 || ns < fastest) ? ns : fastest;
+  }
+  const double ns = median_ns(run);
+  return run.budget == 0 || ns <= 0 ? 0 : 100 * fastest / ns;
+}
+
 /// Systems side by side: for each step, medians, and the middle half of all times in brackets.
 [[nodiscard]] inline std::string table_of(const program_report& r) {
   constexpr double mib = 1 << 20;
@@ -280,6 +291,9 @@ struct program_report {
     run["notes"] = s.notes;
     run["median_ns"] = median_ns(s);
     run["best_mix_ns"] = best_mix_ns(r, s);
+    if (const double percent = percent_of_oracle(r, s); percent > 0) {
+      run["percent_of_oracle"] = percent;
+    }
     run["peak_bytes"] = s.peak_bytes;
     run["device_memory_taken"] = s.device_memory_taken;
     if (s.joules) {

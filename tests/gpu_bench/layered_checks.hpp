@@ -62,6 +62,36 @@ gpt_shape shape_for() {
   return {.layers = 3, .width = sizeof(T) == 4 ? 256 : 384, .context = 32, .batch = 4, .element = sizeof(T)};
 }
 
+// Bytes that came in all steps, those in which a policy learns among them.
+inline std::uint64_t bytes_in(const system_run& run) {
+  std::uint64_t in = 0;
+  for (const auto* steps : {&run.warm_up, &run.steps}) {
+    for (const measured_step& m : *steps)
+      in += m.did.in;
+  }
+  return in;
+}
+// The oracle was told every step, none came otherwise, and it does not move more than what has to learn them. Threads
+// take turns as they please here, which makes a difference of some blocks; oracle.cpp compares where nothing is left to
+// chance.
+// Where calls are drawn by lot nothing recurs within a run: its plan for all of them, again and again, may begin with
+// more.
+inline void check_oracle(const program_report& r, std::size_t told, bool recurs = true) {
+  for (const system_run& run : r.runs) {
+    if (!run.name.starts_with("oracle")) continue;
+    CAPTURE(run.notes);
+    CHECK(run.notes.find(std::to_string(told) + " launches were told beforehand") != std::string::npos);
+    CHECK(run.notes.find("otherwise") == std::string::npos);
+    for (const system_run& other : r.runs) {
+      if (other.name != "auto" || other.budget != run.budget) continue;
+      CAPTURE(other.budget);
+      CHECK(bytes_in(run) > 0);
+      if (recurs) CHECK(4 * bytes_in(run) <= 5 * bytes_in(other));
+      CHECK(percent_of_oracle(r, other) > 0);
+    }
+  }
+}
+
 template <class Memory, class T>
 void check_gpt_step(bool at_end, bool forgets) {
   gpt_shape shape = shape_for<T>();
@@ -71,10 +101,10 @@ void check_gpt_step(bool at_end, bool forgets) {
   const std::vector<bytes> budgets{whole_blocks(static_cast<double>(used_bytes(tensors)) * 0.6),
                                    whole_blocks(static_cast<double>(used_bytes(tensors)) * 0.4)};
   const program_report r =
-      gpt_step_runs<Memory, T>(settings_for<Memory>({"resident", "um", "lru", "deepum", "auto", "by_hand"}), shape,
-                               budgets, forgets, {std::nullopt})
+      gpt_step_runs<Memory, T>(settings_for<Memory>({"resident", "um", "lru", "deepum", "auto", "oracle", "by_hand"}),
+                               shape, budgets, forgets, {std::nullopt})
           .run();
-  REQUIRE(r.runs.size() == 1 + 5 * budgets.size());
+  REQUIRE(r.runs.size() == 1 + 6 * budgets.size());
   REQUIRE(r.bounds.size() == 2);
   CHECK(r.bounds[0].least_in > 0);
   CHECK(r.bounds[0].least_in < r.bounds[1].least_in);
@@ -105,6 +135,7 @@ void check_gpt_step(bool at_end, bool forgets) {
     }
   }
   CHECK(r.runs[0].taken->device >= r.footprint);
+  check_oracle(r, step_of(shape, summed::everything).launches.size());
   MESSAGE(layered_table_of(r));
 }
 
@@ -114,14 +145,18 @@ void check_infer() {
     const infer_shape shape{.models = models, .layers = 2, .width = 1024, .most_tokens = 16, .element = sizeof(bf16)};
     const bytes footprint = footprint_of(shape);
     const std::vector<program_report> all =
-        infer_runs<Memory, bf16>(settings_for<Memory>({"resident", "um", "lru", "deepum", "auto", "by_hand"}), shape,
+        infer_runs<Memory, bf16>(settings_for<Memory>({"resident", "um", "lru", "deepum", "auto", "oracle", "by_hand"}),
+                                 shape,
                                  {whole_blocks(static_cast<double>(footprint.count) * 0.7),
                                   whole_blocks(static_cast<double>(footprint.count) * 0.5)},
                                  {1, 16}, 6)
             .run();
     REQUIRE(all.size() == 2);
+    // Calls of one model recur; which of two is next is drawn by lot.
+    const std::size_t told = call_of(shape, 0, 1).launches.size() * (models == 1 ? 1 : 2 + 6 + 1);
     for (const program_report& r : all) {
-      REQUIRE(r.runs.size() == 1 + 5 * 2);
+      REQUIRE(r.runs.size() == 1 + 6 * 2);
+      check_oracle(r, told, models == 1);
       for (const system_run& run : r.runs) {
         CAPTURE(run.name);
         CHECK(run.skipped == "");

@@ -2,10 +2,12 @@
 
 #include "gpu/memory_kinds.hpp"
 #include "gpu_bench/layered_checks.hpp"
+#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,6 +20,33 @@ using deepum::cuda::mapped_memory;
 TEST_CASE("a training step of layers computes the same on mapped memory under all systems") {
   const without_gpu setting;
   check_gpt_step<mapped_memory, bf16>(false, true);
+}
+
+TEST_CASE("nothing is written back early where a run chooses so, under an oracle too, and in larger chunks") {
+  const without_gpu setting;
+  bench_settings settings = settings_for<mapped_memory>({"resident", "auto", "oracle"});
+  settings.choices.chunk = 4_MiB;
+  const gpt_shape shape = shape_for<bf16>();
+  const bytes budget = whole_blocks(static_cast<double>(footprint_of(shape).count) * 0.7);
+  const program_report r = gpt_step_runs<mapped_memory, bf16>(settings, shape, {budget}, true, {true, false}).run();
+  REQUIRE(r.runs.size() == 5);
+  const auto written_back = [](const system_run& run) {
+    std::uint64_t n = 0;
+    for (const auto* steps : {&run.warm_up, &run.steps}) {
+      for (const measured_step& m : *steps)
+        n += m.did.out_for[static_cast<std::size_t>(deepum::reason::write_back)];
+    }
+    return n;
+  };
+  for (const std::size_t first : {1U, 3U}) {  // auto, oracle
+    CAPTURE(r.runs[first].name);
+    CHECK(r.runs[first].skipped == "");
+    CHECK(r.runs[first + 1].skipped == "");
+    CHECK(written_back(r.runs[first + 1]) == 0);
+  }
+  check_oracle(r, step_of(shape, summed::everything).launches.size());
+  CHECK(r.runs[3].name == "oracle, write-back early");
+  MESSAGE(layered_table_of(r));
 }
 
 TEST_CASE("calls of one and of two models give the same on mapped memory under all systems") {
