@@ -277,8 +277,20 @@ TEST_CASE("an oracle follows another step from the launch on for which it is tol
   m.q.synchronize();
   told->tell(m.described());
   both([](machine& x) { x.step(); });
+  const auto moved_in_steps = [&] {
+    both([](machine& x) { x.step(); });
+    m.q.synchronize();
+    const std::uint64_t before = m.memory.statistics().in.all_bytes();
+    both([](machine& x) { x.step(); });
+    both([](machine& x) { x.step(); });
+    m.q.synchronize();
+    return m.memory.statistics().in.all_bytes() - before;
+  };
+  const std::uint64_t first = moved_in_steps();
   m.memory.set_budget(16_MiB);
-  both([](machine& x) { x.step(); });
+  CHECK(moved_in_steps() > first);
+  m.memory.set_budget(40_MiB);
+  CHECK(moved_in_steps() < first * 3 / 4);
   const policy_statistics p = m.memory.statistics().policy;
   CHECK(p.unpredicted == 1);
   CHECK(p.mispredicted == 0);
