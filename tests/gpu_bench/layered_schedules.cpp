@@ -490,7 +490,7 @@ TEST_CASE("the table of layered programs sets each system beside the bound, the 
   r.bounds.push_back({50U << 20, 200U << 20, 100U << 20, 10e6});
   const std::string text = layered_table_of(r);
   CAPTURE(text);
-  CHECK(text.find("25.00 [   24.50    25.50]    1.04    40.0    20.0") != std::string::npos);
+  CHECK(text.find("25.00 [   24.50    25.50]    1.04    40.0        -    20.0") != std::string::npos);
   CHECK(text.find("300    1.50      150    1.50    50.0") != std::string::npos);
   CHECK(text.find("       7        9\n") != std::string::npos);
   CHECK(text.find("at least 200 MiB have to come, 100 MiB to leave, 10.00 ms to pass") != std::string::npos);
