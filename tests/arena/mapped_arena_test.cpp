@@ -64,6 +64,18 @@ struct machine {
   std::unique_ptr<arena_type> made;
 };
 
+#ifdef DEEPUM_SANITIZED
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+/// All of them, or the first two under sanitizers, where everything takes ten times as long.
+template <class T>
+std::vector<T> few(std::vector<T> all) {
+  all.resize(sanitized ? 2 : all.size());
+  return all;
+}
+
 /// Buffers of four blocks each, and passes over them, forward and back. @returns  What the buffers hold in the end.
 struct sweep {
   static constexpr std::size_t buffers = 10;
@@ -122,8 +134,8 @@ struct sweep {
 
 TEST_CASE("a program that is larger than the budget computes the same under every policy") {
   const std::vector<word> expected = sweep::expected(5);
-  for (const char* policy : {"um", "lru", "deepum", "auto", "ideal"}) {
-    for (const bytes budget : {16_MiB, 24_MiB, 48_MiB, 100_MiB}) {
+  for (const char* policy : few<const char*>({"auto", "um", "lru", "deepum", "ideal"})) {
+    for (const bytes budget : few<bytes>({24_MiB, 16_MiB, 48_MiB, 100_MiB})) {
       CAPTURE(policy);
       CAPTURE(budget.count);
       machine m(budget, policy);
