@@ -29,9 +29,10 @@ using arena_type = arena<sim::mapped_memory>;
 using stream_type = stream<sim::mapped_memory>;
 
 constexpr std::size_t words_per_block = (2_MiB).count / sizeof(word);
+constexpr std::size_t stride = 16;  // of words that a launch adds
 
 const sim::kernel add{[](word* a, const word* b, std::size_t n) {
-                        for (std::size_t i = 0; i < n; ++i) {
+                        for (std::size_t i = 0; i < n; i += stride) {
                           a[i] += b[i];
                         }
                       },
@@ -111,7 +112,7 @@ struct sweep {
       std::iota(b[i].begin(), b[i].end(), static_cast<word>(i));
     }
     const auto step = [&](std::size_t to, std::size_t from) {
-      for (std::size_t k = 0; k < n; ++k) {
+      for (std::size_t k = 0; k < n; k += stride) {
         b[to][k] += b[from][k];
       }
     };
