@@ -724,6 +724,7 @@ class engine {
       ++statistics_.unprepared_launches;
     }
   }
+
   // --- memory that never faults -------------------------------------------------------------------------------------
 
   /// What a launch declares has to fit, and the host has to be done with it. One that may touch anything declares all
@@ -812,6 +813,10 @@ class engine {
     }
   }
 
+  [[nodiscard]] typename std::vector<held_launch>::iterator oldest_held() {
+    return std::min_element(held_.begin(), held_.end(),
+                            [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+  }
   /// What a driver does on a page fault: the oldest launch that is held back gets what it misses, unless the policy is
   /// bringing it. And what is more than the budget leaves.
   void serve_oldest() {
@@ -820,8 +825,7 @@ class engine {
     starving_ = false;
     oldest_ = 0;
     std::uint64_t missing = 0;
-    const auto it = std::min_element(held_.begin(), held_.end(),
-                                     [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+    const auto it = oldest_held();
     if (it != held_.end()) {
       oldest_ = it->id.value;
       const launch_record& record = *launches_.find(it->id, it->stream);
@@ -855,15 +859,19 @@ class engine {
           policy_->on_fault({b, a.mode == access::read ? access::read : access::update, record.id, memory_.now()},
                             map_);
         }
-        std::deque<command>& queue = inward_.demanded;
-        if (!queue.empty() && queue.back().range.end_value() == b.value) {
-          ++queue.back().range.count;
-        } else {
-          queue.push_back({.what = action::prefetch, .why = reason::fault, .to = map_.device(), .range = {b, 1}});
-        }
+        demand(b, reason::fault);
       });
     }
     return missing;
+  }
+  /// One command for blocks that follow each other. All that is demanded at a time has the same reason.
+  void demand(block_id b, reason why) {
+    std::deque<command>& queue = inward_.demanded;
+    if (!queue.empty() && queue.back().range.end_value() == b.value) {
+      ++queue.back().range.count;
+    } else {
+      queue.push_back({.what = action::prefetch, .why = why, .to = map_.device(), .range = {b, 1}});
+    }
   }
   /// All that is alive fits: then all of it is brought, so that no launch has to ask.
   void bring_all() {
@@ -871,12 +879,7 @@ class engine {
       if (map_[b].life != liveness::live || map_.present(b) || !still(b) || notes_[b.value].host_views != 0) {
         return;
       }
-      std::deque<command>& queue = inward_.demanded;
-      if (!queue.empty() && queue.back().range.end_value() == b.value) {
-        ++queue.back().range.count;
-      } else {
-        queue.push_back({.what = action::prefetch, .why = reason::predicted, .to = map_.device(), .range = {b, 1}});
-      }
+      demand(b, reason::predicted);
     });
   }
   /// Least recently used blocks leave until there is room for so many, dead ones first.
@@ -909,8 +912,7 @@ class engine {
         !discards_.issued.empty() || host_writes_.load(std::memory_order_relaxed) != 0) {
       return;
     }
-    const auto it = std::min_element(held_.begin(), held_.end(),
-                                     [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+    const auto it = oldest_held();
     if (it->let_go && it->faulted) {
       it->hopeless = it->hopeless || !all_of_it_there(*launches_.find(it->id, it->stream));
     } else {
