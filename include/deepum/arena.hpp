@@ -124,8 +124,7 @@ class arena {
   /// Memory for `n` elements, which are not constructed.
   /// @param n   0 gives nullptr.
   /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that
-  /// they
-  ///            may still use would do.
+  ///            they may still use would do.
   template <class T>
   [[nodiscard]] T* allocate(std::size_t n) {
     constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
@@ -191,15 +190,20 @@ class arena {
   /// Hints: they may be left out, and they may fail. Blocks count that the bytes touch.
   /// @errors  `status::foreign_pointer`.
   /// @{
+
+  /// Begins to move the blocks to the device or to the host, and returns. To the device as far as the budget allows.
   void prefetch(const void* p, bytes size, location to) {
     if (const block_range range = blocks_at(p, size); !range.empty()) {
       engine_.prefetch(range, to);
     }
   }
+  /// The same for elements.
   template <class T>
   void prefetch(std::span<T> elements, location to) {
     prefetch(elements.data(), bytes{elements.size_bytes()}, to);
   }
+  /// Passes a hint to the driver. Memory that never faults knows none and ignores it.
+  /// @param where  For hints about a place.
   void advise(const void* p, bytes size, advice hint, location where = location::device()) {
     if (const block_range range = blocks_at(p, size); !range.empty()) {
       engine_.advise(range, hint, where);
@@ -254,10 +258,13 @@ class arena {
   /// See `host_view`.
   /// @errors  `status::foreign_pointer`; on memory that never faults `status::out_of_host_memory`.
   /// @{
+
+  /// The host reads elements.
   template <class T>
   [[nodiscard]] host_view<const T> host_read(const T* p, std::size_t n) {
     return host_view<const T>(*this, p, n, access::read);
   }
+  /// The host reads and writes elements.
   template <class T>
   [[nodiscard]] host_view<T> host_write(T* p, std::size_t n) {
     return host_view<T>(*this, p, n, access::update);
@@ -305,6 +312,7 @@ class arena {
       return found;
     }
   }
+  /// The host has finished with what `begin_host_access` gave it.
   void end_host_access(const void* p, bytes size, access mode) {
     if constexpr (faultless_memory_kind<Memory>) {
       if (size.count != 0) {
@@ -316,12 +324,18 @@ class arena {
 
   /// @name State
   /// @{
+
+  /// What has been done so far, up to this moment. Take two and subtract them for what was done in between.
+  /// Cost: one pump of the engine.
   [[nodiscard]] deepum::statistics statistics() { return engine_.snapshot(); }
+  /// How much is allocated. What was given back does not count, also while launches still use it.
   [[nodiscard]] arena_footprint footprint() const {
     const std::lock_guard lock(mutex_);
     return {table_.allocated(), table_.peak()};
   }
+  /// Its address range.
   [[nodiscard]] bytes capacity() const { return memory_.capacity(); }
+  /// Device memory that its contents hold at most, in whole blocks.
   [[nodiscard]] bytes budget() const { return engine_.budget(); }
   /// @param budget  Device memory to hold at most; 0: what is free, less the headroom.
   /// @errors        `status::invalid_argument` for less than a block.
@@ -343,6 +357,7 @@ class arena {
 
   /// @name Tables
   /// @{
+
   /// Saves what the policy has learned, for `arena_options::tables` of the next run. Launches are recognised in it as
   /// long as the program allocates in the same order. The file is replaced as a whole.
   /// @errors  `status::io_failure`; then the file is as it was.
@@ -355,15 +370,21 @@ class arena {
   /// them: `arena.hold` brings it and keeps it until the `residency` ends.
   /// @errors  As for a launch with these operands.
   /// @{
+
+  /// Waits until all that the operands name is on the device.
   [[nodiscard]] residency<Memory> hold(std::initializer_list<operand> operands) {
     return hold(std::span<const operand>(operands.begin(), operands.size()));
   }
+  /// The same with operands that are counted at run time.
   [[nodiscard]] residency<Memory> hold(std::span<const operand> operands) { return residency<Memory>(*this, operands); }
   /// @}
 
   /// @name For streams and tools
   /// @{
+
+  /// The memory kind.
   [[nodiscard]] Memory& memory() { return memory_; }
+  /// What carries out plans.
   [[nodiscard]] deepum::engine<Memory>& engine() { return engine_; }
   /// The blocks that operands of one launch name. Those outside the arena are left out.
   /// @param out  Emptied first. An overwrite counts only for whole blocks that nothing else in the list touches.
@@ -418,7 +439,9 @@ class arena {
       (void)probe_.idle();
     }
   }
+  /// Counts a stream, which the arena must outlive.
   void stream_opened() { ++streams_; }
+  /// A stream has ended.
   void stream_closed() { --streams_; }
   /// @}
 
@@ -564,6 +587,7 @@ arena(Device&, arena_options = {}) -> arena<typename Device::default_memory>;
 template <memory_kind Memory>
 class residency {
  public:
+  /// See `arena::hold`.
   residency(arena<Memory>& owner, std::span<const operand> operands) : marker_(owner.memory()), owner_(owner) {
     stream_ = owner.engine().open_stream({});
     launch_record record;
@@ -617,11 +641,14 @@ class array {
 
  public:
   array() = default;
+  /// @errors  Those of `arena::allocate`.
   array(arena<Memory>& owner, std::size_t n) : owner_(&owner), data_(owner.template allocate<T>(n)), size_(n) {}
+  /// Takes the memory over; `other` is empty then.
   array(array&& other) noexcept
       : owner_(other.owner_),
         data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)) {}
+  /// Swaps the two.
   array& operator=(array&& other) noexcept {
     std::swap(owner_, other.owner_);
     std::swap(data_, other.data_);
@@ -634,8 +661,11 @@ class array {
     }
   }
 
+  /// Its first element; nullptr where it is empty.
   [[nodiscard]] T* data() const { return data_; }
+  /// Its elements.
   [[nodiscard]] std::size_t size() const { return size_; }
+  /// Its bytes.
   [[nodiscard]] bytes size_in_bytes() const { return bytes{size_ * sizeof(T)}; }
 
  private:
@@ -650,12 +680,17 @@ class allocator {
  public:
   using value_type = T;
 
+  /// The arena has to outlive all that the containers hold.
   explicit allocator(arena<Memory>& owner) : owner_(&owner) {}
+  /// For another type of element, of the same arena.
   template <class U>
   allocator(const allocator<U, Memory>& other) : owner_(&other.owner()) {}  // NOLINT(google-explicit-constructor)
 
+  /// @errors  Those of `arena::allocate`.
   [[nodiscard]] T* allocate(std::size_t n) { return owner_->template allocate<T>(n); }
+  /// As `arena::deallocate`. An error ends the program here: containers expect none.
   void deallocate(T* p, std::size_t /*n*/) noexcept { owner_->deallocate(p); }
+  /// The arena that it takes memory from.
   [[nodiscard]] arena<Memory>& owner() const { return *owner_; }
 
   template <class U>

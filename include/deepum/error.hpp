@@ -39,9 +39,13 @@ class error : public std::runtime_error {
         api_(api),
         where_(where) {}
 
+  /// Why, for programs.
   [[nodiscard]] status code() const noexcept { return code_; }
+  /// The numeric status of the call that failed, 0 where there was none.
   [[nodiscard]] int native_code() const noexcept { return native_; }
+  /// The call that failed, "" where there was none.
   [[nodiscard]] const std::string& api() const noexcept { return api_; }
+  /// The line of the library that noticed.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:

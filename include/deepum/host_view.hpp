@@ -40,10 +40,15 @@ class host_view {
   host_view(const host_view&) = delete;
   host_view& operator=(const host_view&) = delete;
 
+  /// Where the host finds the first element, for as long as the view lives.
   [[nodiscard]] T* data() const { return elements_.data(); }
+  /// Number of elements.
   [[nodiscard]] std::size_t size() const { return elements_.size(); }
+  /// For loops over the elements.
   [[nodiscard]] T* begin() const { return data(); }
+  /// For loops over the elements.
   [[nodiscard]] T* end() const { return data() + size(); }
+  /// An element. @param i  Less than `size()`; not checked.
   [[nodiscard]] T& operator[](std::size_t i) const { return elements_[i]; }
 
  private:

@@ -131,6 +131,7 @@ class stream {
   using native_type = typename Memory::stream_type;
   using event_type = typename Memory::event_type;
 
+  /// @errors  `status::unsupported` for more streams than an arena numbers; those of the device.
   explicit stream(arena<Memory>& owner, stream_options options = {})
       : arena_(owner),
         native_(owner.memory()),
@@ -173,6 +174,7 @@ class stream {
   launch_id call(std::string_view name, std::initializer_list<operand> operands, Enqueue&& enqueue) {
     return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Enqueue>(enqueue));
   }
+  /// The same with operands that are counted at run time.
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     const open_launch opened(*this, name, signature_of(name, operands), operands, !operands.empty());
@@ -226,6 +228,7 @@ class stream {
     made.native = native_.end_capture();
     return made;
   }
+  /// Runs what was recorded, as one launch.
   /// @errors  Those of a launch.
   template <class Native>
   launch_id launch(const recorded_graph<Native>& graph) {
@@ -236,6 +239,7 @@ class stream {
   }
   /// @}
 
+  /// Records an event behind what was launched.
   void record(event_type& e) { native_.record(e); }
   /// What is launched from now on starts when `e`, as it was last recorded, has been reached.
   void wait(event_type& e) { native_.wait(e); }
@@ -245,6 +249,7 @@ class stream {
 
   /// The device's own stream.
   [[nodiscard]] native_type& native() { return native_; }
+  /// Its number in the arena, as observers see it.
   [[nodiscard]] stream_id id() const { return id_; }
 
  private:

@@ -123,7 +123,9 @@ inline void append_merged(std::vector<block_range>& ranges, block_id b) {
 }  // namespace v0
 }  // namespace deepum
 
+/// @cond  What doxygen cannot place: a specialisation in std.
 template <>
 struct std::hash<deepum::block_id> {
   std::size_t operator()(deepum::block_id b) const noexcept { return std::hash<std::uint32_t>{}(b.value); }
 };
+/// @endcond

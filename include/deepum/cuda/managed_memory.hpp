@@ -222,6 +222,7 @@ class managed_memory {
 
   /// @name Faults
   /// @{
+
   /// Where they are learned from: `driver`, `cupti` or `none`. Without a feed a launch is taken to have touched all
   /// that it declares, and nothing else is learned.
   [[nodiscard]] const std::string& fault_feed() const { return feed_name_; }

@@ -41,14 +41,14 @@ class cub_calls {
 
   /// @param operands  All that the algorithm touches beside its storage. An empty list means that this is not known.
   /// @param both      `both(void* storage, std::size_t& size, cudaStream_t) -> cudaError_t`. Called twice, with the
-  /// same
-  ///                  arguments for CUB.
+  ///                  same arguments for CUB.
   /// @errors  `status::device_failure`, those of `arena::allocate` and `stream::call`. Cost beside CUB's: that of a
   ///          launch.
   template <class Both>
   launch_id call(std::string_view name, std::initializer_list<operand> operands, Both&& both) {
     return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Both>(both));
   }
+  /// The same with operands that are counted at run time.
   template <class Both>
   launch_id call(std::string_view name, std::span<const operand> operands, Both&& both) {
     std::size_t size = 0;

@@ -220,6 +220,7 @@ class cublas_calls {
   launch_id call(std::string_view name, std::initializer_list<operand> operands, Enqueue&& enqueue) {
     return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Enqueue>(enqueue));
   }
+  /// The same with operands that are counted at run time.
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     declared_.assign(operands.begin(), operands.end());

@@ -34,8 +34,10 @@ class pmr_resource : public std::pmr::memory_resource {
                 "faults has other addresses for the host, which arena::host_write gives");
 
  public:
+  /// The arena has to outlive the containers.
   explicit pmr_resource(arena<Memory>& owner) : owner_(&owner) {}
 
+  /// The arena that it takes memory from.
   [[nodiscard]] arena<Memory>& owner() const { return *owner_; }
 
  private:

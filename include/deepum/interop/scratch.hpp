@@ -30,7 +30,9 @@ class scratch {
     }
   }
 
+  /// Its first byte; nullptr where it is empty.
   [[nodiscard]] std::byte* data() const { return memory_.data(); }
+  /// What it has grown to.
   [[nodiscard]] bytes size() const { return memory_.size_in_bytes(); }
   /// What a launch that uses it declares.
   [[nodiscard]] deepum::operand operand() const { return overwrites(memory_.data(), memory_.size()); }

@@ -55,6 +55,7 @@ class temporary_storage {
     cuda::check(result, "cudaMallocAsync");
     return static_cast<char*>(p);
   }
+  /// Gives a piece back. @param n  As it was asked for.
   void deallocate(char* p, std::size_t n) noexcept {
     const std::size_t size = rounded(n);
     live_ -= size;

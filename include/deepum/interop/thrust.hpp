@@ -50,19 +50,24 @@ class thrust_allocator {
   using const_reference = ::thrust::device_reference<const T>;
   using size_type = std::size_t;
   using difference_type = std::ptrdiff_t;
+  /// The allocator for another type of element.
   template <class U>
   struct rebind {
     using other = thrust_allocator<U, Memory>;
   };
 
+  /// The arena has to outlive the vectors.
   explicit thrust_allocator(arena<Memory>& owner) : owner_(&owner) {}
+  /// For another type of element, of the same arena.
   template <class U>
   thrust_allocator(const thrust_allocator<U, Memory>& other)  // NOLINT(google-explicit-constructor)
       : owner_(&other.owner()) {}
 
   /// @errors  Those of `arena::allocate`.
   [[nodiscard]] pointer allocate(size_type n) { return pointer(owner_->template allocate<T>(n)); }
+  /// @errors  Those of `arena::deallocate`.
   void deallocate(pointer p, size_type /*n*/) { owner_->deallocate(p.get()); }
+  /// The arena that it takes memory from.
   [[nodiscard]] arena<Memory>& owner() const { return *owner_; }
 
   template <class U>
@@ -102,6 +107,7 @@ class thrust_calls {
   launch_id call(std::string_view name, std::initializer_list<operand> operands, Algorithm&& algorithm) {
     return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Algorithm>(algorithm));
   }
+  /// The same with operands that are counted at run time.
   template <class Algorithm>
   launch_id call(std::string_view name, std::span<const operand> operands, Algorithm&& algorithm) {
     storage_.reserve(needed_);

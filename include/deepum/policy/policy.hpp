@@ -36,7 +36,7 @@ class policy {
   /// The name by which `DEEPUM_POLICY` and `--policy` choose it.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  /// A stream was opened. @param lookahead  Its degree N of lookahead; nothing: the policy's own.
+  /// A stream was opened, with its degree N of lookahead; nothing: the policy's own.
   virtual void on_stream(stream_id, std::optional<std::uint32_t> /*lookahead*/) {}
   /// A launch was issued. In order of issue; it may execute much later.
   virtual void on_launch(const launch_record&, const block_map&) {}
@@ -48,8 +48,8 @@ class policy {
   virtual void on_migrated(block_range, location /*to*/, const block_map&) {}
   /// Contents became live: allocated, marked active.
   virtual void on_live(block_range, const block_map&) {}
-  /// Contents became dead as a whole: freed, marked inactive.
-  /// @param last  The last launch that may still use the blocks; invalid: none.
+  /// Contents became dead as a whole: freed, marked inactive. The launch is the last one that may still use the blocks;
+  /// invalid: none.
   virtual void on_dead(block_range, launch_id /*last*/, const block_map&) {}
   /// The host reads or writes the blocks.
   virtual void on_host_access(block_range, access, const block_map&) {}
@@ -66,12 +66,13 @@ class policy {
 
   /// Appends the tables with which a later run can begin. A policy without tables appends nothing.
   virtual void save(archive_writer&) const {}
-  /// Takes the tables that a policy of this name saved. It has been told of no event yet. See `load_tables`.
+  /// Takes the tables that a policy of this name saved. It has been told of no event yet. See `load_tables`. The number
+  /// is that of the arena's blocks; the tables may name no others.
   /// @param in      Holds nothing behind them.
-  /// @param blocks  Of the arena; the tables may name no others.
   /// @errors        `status::bad_format`, also for tables of other options; then the policy is as it was.
   virtual void load(archive_reader& in, std::uint32_t /*blocks*/) { in.finish(); }
 
+  /// What it has predicted and what its tables take. Any thread, between two other calls.
   [[nodiscard]] virtual policy_statistics statistics() const = 0;
 };
 

@@ -20,6 +20,7 @@ namespace sim {
 /// is another thing, and may be wrong.
 class work {
  public:
+  /// Bytes that are touched, and how.
   struct span {
     const void* address = nullptr;
     bytes size{};

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The reference out of the docstrings: doxygen has nothing to warn of, and says nothing undocumented of what programs
+# use most. Exit status 77: there is no doxygen.
+#   reference.sh SOURCE OUT
+set -euo pipefail
+source=$1 out=$2
+command -v doxygen >/dev/null || {
+  echo "doxygen is not installed"
+  exit 77
+}
+mkdir -p "$out"
+cd "$source"
+
+run_doxygen() {
+  { cat docs/reference/Doxyfile && echo "OUTPUT_DIRECTORY = $out" && cat; } | doxygen -
+}
+
+# Markup that doxygen does not understand, and parameters that do not exist.
+run_doxygen </dev/null
+
+# What has no docstring: all types and functions of namespaces, and all functions of the classes that programs call.
+# Members of the other ones say it by their names, or are documented at the concept that they model.
+in_full='arena|array|allocator|residency|host_view|stream|error|trace|nvtx_marks|scratch|temporary_storage'
+in_full+='|cublas_calls|cudnn_calls|cub_calls|thrust_calls|thrust_allocator|pmr_resource'
+printf '%s\n' 'WARN_IF_UNDOCUMENTED = YES' 'WARN_AS_ERROR = NO' 'GENERATE_HTML = NO' 'GENERATE_XML = YES' "WARN_LOGFILE = $out/undocumented.txt" |
+  run_doxygen
+missing=$(grep -E " Compound .* is not documented| \((function|enumeration)\) of namespace .* is not documented| \(function\) of class deepum::v0::(interop::)?($in_full) is not documented| \(function\) of file " \
+  "$out/undocumented.txt" | grep -vE 'Member operator|get_property' || true)
+if [[ -n $missing ]]; then
+  echo "without a docstring:"
+  echo "$missing"
+  exit 1
+fi
+
+# The pages are there, and name what a program begins with.
+for name in arena stream host_view statistics; do
+  grep -rql "deepum::.*$name" "$out/html" || {
+    echo "the reference does not mention $name"
+    exit 1
+  }
+done
+echo "reference: $out/html/index.html"
