@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -97,6 +98,15 @@ TEST_CASE("hundreds of launches that are queued are told when the stream has got
       CHECK((i == 0 || b.events[i - 1].at <= b.events[i].began));
     }
   }
+}
+
+TEST_CASE("a launch ended when its event says, though by the host's clock that is still to come") {
+  bench b;
+  fake_cuda::set_clock_offset(std::chrono::hours(1));
+  b.launch();
+  b.collect_all();
+  REQUIRE(b.told_up_to(1));
+  CHECK(b.events[0].at > deepum::cuda::gpu_clock::host_now() + std::chrono::minutes(50));
 }
 
 TEST_CASE("events are used again") {

@@ -84,6 +84,7 @@ struct bench {
         device(0, feed ? driver.options() : deepum::cuda::device_options{.faults = deepum::cuda::fault_source::none}),
         memory(device, deepum::block_size * blocks) {
     fake_cuda::register_kernel(touch);
+    fake_cuda::set_fault_delay(std::chrono::microseconds(100));  // a launch outlasts `gpu_clock::lateness`
   }
   void poll() { memory.poll(events); }
   /// Waits until so many commands have ended.

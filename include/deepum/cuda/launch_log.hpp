@@ -77,12 +77,14 @@ class launch_log {
     if (finished == 0) {
       return !waiting_.empty();
     }
-    // What is not timed was over when the next one behind it was, or now.
+    // What is not timed was over when the next one behind it was, or now. What is timed is not held against the host's
+    // present: the clock may be ahead of that, and puts faults there too.
     times_.resize(finished);
-    nanoseconds latest = gpu_clock::host_now();
+    const nanoseconds now = gpu_clock::host_now();
+    nanoseconds latest = nanoseconds::max();
     for (std::size_t i = finished; i-- > 0;) {
       latest = is_timed(waiting_[i]) ? std::min(latest, clock.time_of(waiting_[i].ended)) : latest;
-      times_[i] = latest;
+      times_[i] = latest == nanoseconds::max() ? now : latest;
     }
     nanoseconds last = last_finish_;
     for (std::size_t i = 0; i < finished; ++i) {
