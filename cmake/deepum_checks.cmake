@@ -32,10 +32,17 @@ foreach(header IN LISTS deepum_headers)
   file(CONFIGURE OUTPUT "${checks_dir}/header/${name}.cpp"
        CONTENT "#include <deepum/${path}>\n\n#include <deepum/${path}>\n")
   string(REPLACE "/" "." name_dotted "${name}")
-  deepum_register_test(header.${name_dotted} LABELS check COMMAND "${CMAKE_CXX_COMPILER}" ${check_flags} -fsyntax-only
+  set(mode "")
+  if(path STREQUAL "src.hpp")
+    set(mode -DDEEPUM_SEPARATE_COMPILATION)
+  endif()
+  deepum_register_test(header.${name_dotted} LABELS check COMMAND "${CMAKE_CXX_COMPILER}" ${check_flags} ${mode} -fsyntax-only
                        "${checks_dir}/header/${name}.cpp")
 
   # For clang-tidy: one translation unit for each folder.
+  if(mode)
+    continue()
+  endif()
   get_filename_component(folder "${path}" DIRECTORY)
   string(REPLACE "/" "_" folder "${folder}")
   if(NOT folder)
@@ -80,7 +87,8 @@ endif()
 # --- The umbrella in two translation units: a function that is not inline would be defined twice. ---
 if(EXISTS "${PROJECT_SOURCE_DIR}/include/deepum/deepum.hpp")
   add_executable(deepum_odr_test "${PROJECT_SOURCE_DIR}/tests/odr/first.cpp" "${PROJECT_SOURCE_DIR}/tests/odr/second.cpp")
-  target_link_libraries(deepum_odr_test PRIVATE deepum_own)
+  target_link_libraries(deepum_odr_test PRIVATE deepum_own_flags)  # every definition in both, as users have it
+  target_compile_options(deepum_odr_test PRIVATE -O0)
   deepum_register_test(odr LABELS check COMMAND deepum_odr_test)
 endif()
 

@@ -1,5 +1,6 @@
-# Flags and helpers for this repository's own targets. They hang on the target deepum_own, which is linked privately and
-# never installed, so that no warning, sanitizer or optimisation flag reaches a user of the library.
+# Flags and helpers for this repository's own targets. They hang on the targets deepum_own_flags and deepum_own, which is
+# that and deepum::compiled, so that each program does not compile the policies again. They are linked privately and never
+# installed, so that no warning, sanitizer or optimisation flag reaches a user of the library.
 
 option(DEEPUM_WERROR "Warnings are errors in own targets" OFF)
 set(DEEPUM_SANITIZE "" CACHE STRING "Sanitizer of own targets: empty, address (with undefined) or thread")
@@ -25,13 +26,17 @@ elseif(DEEPUM_SANITIZE)
   message(FATAL_ERROR "DEEPUM_SANITIZE is '${DEEPUM_SANITIZE}'; it may be empty, address or thread")
 endif()
 
-add_library(deepum_own INTERFACE)
-target_link_libraries(deepum_own INTERFACE deepum::deepum)
-target_compile_options(deepum_own INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${deepum_warnings};${deepum_sanitize_flags}>")
-target_link_options(deepum_own INTERFACE ${deepum_sanitize_flags})
+add_library(deepum_own_flags INTERFACE)
+target_link_libraries(deepum_own_flags INTERFACE deepum::deepum)
+target_compile_options(deepum_own_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${deepum_warnings};${deepum_sanitize_flags}>")
+target_link_options(deepum_own_flags INTERFACE ${deepum_sanitize_flags})
 if(DEEPUM_SANITIZE)
-  target_compile_definitions(deepum_own INTERFACE DEEPUM_SANITIZED=1)
+  target_compile_definitions(deepum_own_flags INTERFACE DEEPUM_SANITIZED=1)
 endif()
+
+target_link_libraries(deepum_compiled PRIVATE deepum_own_flags)
+add_library(deepum_own INTERFACE)
+target_link_libraries(deepum_own INTERFACE deepum_own_flags deepum::compiled)
 
 # Sanitizers place their shadow memory at fixed addresses, which strong address randomisation can collide with.
 set(deepum_launcher "")

@@ -34,7 +34,7 @@ configure() {
   shift
   ((!CUDA)) || cuda=(-Dexpect_cuda=ON)
   "$CMAKE" -S "$consumer" -B "$WORK/$name" -G "$GENERATOR" "-DCMAKE_CXX_COMPILER=$COMPILER" -DCMAKE_BUILD_TYPE= \
-    "-Dexpected_version=$VERSION" "-Drequest=${VERSION%.*}" "-Dcomponents=core;kernel_helper" \
+    "-Dexpected_version=$VERSION" "-Drequest=${VERSION%.*}" "-Dcomponents=core;compiled;kernel_helper" \
     -Doptional_components=cuda "${cuda[@]}" "$@"
 }
 

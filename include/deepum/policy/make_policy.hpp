@@ -1,18 +1,19 @@
 #pragma once
 
-#include <deepum/error.hpp>
-#include <deepum/policy/auto.hpp>
-#include <deepum/policy/deepum.hpp>
-#include <deepum/policy/ideal.hpp>
-#include <deepum/policy/lru.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
-#include <deepum/policy/um.hpp>
 
 #include <array>
 #include <memory>
-#include <string>
 #include <string_view>
+
+// With DEEPUM_SEPARATE_COMPILATION the policies are compiled once, in the source file that includes <deepum/src.hpp>,
+// and not in every one that has an arena.
+#ifdef DEEPUM_SEPARATE_COMPILATION
+#define DEEPUM_SEPARATE
+#else
+#define DEEPUM_SEPARATE inline
+#endif
 
 namespace deepum {
 inline namespace v0 {
@@ -24,30 +25,12 @@ inline namespace v0 {
 
 /// A policy by its name, as `DEEPUM_POLICY` and `--policy` give it.
 /// @errors  `status::invalid_argument` for a name that is none of `policy_names()` and not `off`.
-[[nodiscard]] inline std::unique_ptr<policy> make_policy(std::string_view name, const policy_options& options = {}) {
-  if (name == "um" || name == "off") {
-    return std::make_unique<um_policy>();
-  }
-  if (name == "ideal") {
-    return std::make_unique<ideal_policy>();
-  }
-  if (name == "lru") {
-    return std::make_unique<lru_policy>(options);
-  }
-  if (name == "deepum") {
-    return std::make_unique<deepum_policy>(options);
-  }
-  if (name == "auto") {
-    return std::make_unique<auto_policy>(options);
-  }
-  std::string message = "there is no policy '" + std::string(name) + "'; there are";
-  for (const std::string_view known : policy_names()) {
-    message += ' ';
-    message += known;
-    message += ',';
-  }
-  throw error(status::invalid_argument, message + " and off, which is um");
-}
+[[nodiscard]] DEEPUM_SEPARATE std::unique_ptr<policy> make_policy(std::string_view name,
+                                                                  const policy_options& options = {});
 
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/policy/policies.hpp>  // what it makes
+#endif
