@@ -4,8 +4,10 @@
 #include <deepum/policy/policy.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -119,6 +121,28 @@ class backed_fake_memory : public fake_memory {
   bool populate(deepum::block_range r, std::uint64_t ticket) { return command("populate", r, ticket); }
   bool clean(deepum::block_range r, std::uint64_t ticket) { return command("clean", r, ticket); }
   bool drop(deepum::block_range r, std::uint64_t ticket) { return command("drop", r, ticket); }
+};
+
+/// Memory that never faults: nobody but the engine moves its blocks.
+class faultless_fake_memory : public backed_fake_memory {
+ public:
+  static constexpr bool faultless = true;
+
+  using backed_fake_memory::backed_fake_memory;
+  [[nodiscard]] deepum::bytes free_memory() const {
+    if (when_asked) when_asked();
+    return free;
+  }
+  [[nodiscard]] static std::byte* host_address(deepum::bytes, deepum::bytes) { return nullptr; }
+  static void set_limit(std::uint64_t) {}
+  void outdated(deepum::block_range r) { stale.push_back(r); }
+  [[nodiscard]] std::string last_failure() const { return why; }
+  [[nodiscard]] bool host_is_full() const { return full; }
+
+  std::vector<deepum::block_range> stale;  ///< of the host, in the order in which the engine said so
+  std::string why;
+  bool full = false;
+  std::function<void()> when_asked;  ///< called when the engine asks for the free memory
 };
 
 /// A policy that hands out the plans that the test gave it, and notes what it is told.

@@ -494,7 +494,7 @@ class engine {
   static constexpr bool backed = backed_memory_kind<Memory>;
   static constexpr bool faultless = faultless_memory_kind<Memory>;
   static constexpr unsigned rounds_per_pump = 16;              // plans taken from a policy before the lock is given up
-  static constexpr std::uint32_t failures_until_refusal = 64;  // of what a launch waits for, while nothing else happens
+  static constexpr std::uint32_t failures_until_refusal = 64;  // commands that a launch waits for, and nothing else
   static constexpr std::size_t copies_given_up = 64;           // of the host, at a time
   static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
 
@@ -1200,15 +1200,15 @@ class engine {
       const command c = it->what;
       l->blocks -= c.range.count;
       l->issued.erase(it);
+      if constexpr (faultless) {
+        note_end_of_demand(c, done || again);
+      }
       for_each_block(c.range, [&](block_id b) {
         if (notes_[b.value].ticket != ticket) {
           return;
         }
         note& n = notes_[b.value];
         n.ticket = 0;
-        if constexpr (faultless) {
-          note_end_of_demand(c, done || again);
-        }
         if (std::exchange(n.discarding, false) && done) {
           gone(b);
         } else if (map_[b].moving == motion::arriving) {

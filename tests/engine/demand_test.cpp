@@ -1,0 +1,145 @@
+// What the engine does where no driver serves faults (docs/adr/0007): it brings what launches miss, makes room for it,
+// and lets nothing leave that they use.
+
+#include "engine/fake_memory.hpp"
+#include "support/failure.hpp"
+#include <deepum/engine/engine.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace demand_test {
+
+using namespace deepum;
+using deepum::access;  // not the one of POSIX
+using deepum_test::failure;
+using deepum_test::faultless_fake_memory;
+using deepum_test::mentions;
+using deepum_test::scripted_policy;
+
+block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
+std::vector<block_access> updates(block_range r) { return {{r, access::update}}; }
+
+engine_options with_budget(std::uint32_t blocks) {
+  engine_options o;
+  o.budget = block_size * blocks;
+  o.headroom = block_size * 4;
+  o.log = {};
+  return o;
+}
+
+/// An engine on memory that never faults, all of it alive.
+struct bench {
+  explicit bench(std::uint32_t budget, std::uint32_t arena_blocks = 256) : memory(arena_blocks) {
+    memory.free = block_size * (arena_blocks + 4);
+    made = std::make_unique<engine<faultless_fake_memory>>(memory, std::make_unique<scripted_policy>(script),
+                                                           with_budget(budget));
+    stream = made->open_stream(std::nullopt);
+    other = made->open_stream(std::nullopt);
+    CHECK(made->live(blocks(0, arena_blocks)));
+    made->pump();
+    carry_all_out();
+  }
+
+  launch_id submit(std::vector<block_access> accesses) { return submit(stream, std::move(accesses)); }
+  launch_id submit(stream_id s, std::vector<block_access> accesses) {
+    launch_record r;
+    r.stream = s;
+    r.accesses = std::move(accesses);
+    r.name = "k";
+    return made->submit(std::move(r));
+  }
+  /// Every command that was given so far, and those that the engine gives then.
+  void carry_all_out() {
+    while (done < memory.calls.size()) {
+      const auto call = memory.calls[done++];
+      memory.carry_out(call);
+      made->pump();
+    }
+  }
+  /// A launch that finishes as soon as it has begun, whatever moves for it.
+  void run(std::vector<block_access> accesses) {
+    const launch_id l = submit(std::move(accesses));
+    while (!made->admitted(l, stream)) {
+      made->pump();
+      carry_all_out();
+    }
+    memory.finish(l);
+    made->pump();
+    carry_all_out();
+  }
+  /// Moves of this kind among the commands from the given one on.
+  [[nodiscard]] std::vector<block_range> moved(const std::string& what, std::size_t from = 0) const {
+    std::vector<block_range> found;
+    for (std::size_t i = from; i < memory.calls.size(); ++i) {
+      if (memory.calls[i].what == what) found.push_back(memory.calls[i].range);
+    }
+    return found;
+  }
+
+  faultless_fake_memory memory;
+  scripted_policy::script script;
+  std::unique_ptr<engine<faultless_fake_memory>> made;
+  stream_id stream;
+  stream_id other;
+  std::size_t done = 0;  ///< calls that were carried out
+};
+
+TEST_CASE("a launch is refused when what it misses failed 64 times in a row, however many blocks a command has") {
+  for (const std::uint32_t size : {1U, 100U}) {
+    CAPTURE(size);
+    bench b(128);
+    b.memory.why = "the device is full";
+    const launch_id l = b.submit(updates(blocks(0, size)));
+    int attempts = 0;
+    std::string said;
+    while (said.empty() && attempts < 1000) {
+      bool begun = true;
+      try {
+        begun = b.made->admitted(l, b.stream);
+      } catch (const error& e) {
+        CHECK(e.code() == status::out_of_device_memory);
+        said = e.what();
+        break;
+      }
+      REQUIRE_FALSE(begun);
+      b.made->pump();
+      REQUIRE(b.memory.calls.size() - b.done == 1);
+      CHECK(b.memory.calls[b.done].range == blocks(0, size));
+      b.memory.fail(b.memory.calls[b.done++]);
+      ++attempts;
+      b.made->pump();
+    }
+    CHECK(attempts == 64);
+    CHECK(mentions(said, "the device is full"));
+    CHECK(mentions(said, "'k'"));
+  }
+}
+
+TEST_CASE("what arrives in between starts the count of failures anew") {
+  bench b(128);
+  const launch_id l = b.submit(updates(blocks(0, 2)));
+  for (int i = 0; i < 200; ++i) {
+    CHECK_FALSE(b.made->admitted(l, b.stream));
+    b.made->pump();
+    REQUIRE(b.memory.calls.size() > b.done);
+    if (i == 60) {
+      b.memory.driver_brings(blocks(9));  // any arrival: memory is found again
+    }
+    if (i == 120) {
+      b.carry_all_out();
+      break;
+    }
+    b.memory.fail(b.memory.calls[b.done++]);
+    b.made->pump();
+  }
+  CHECK(b.made->admitted(l, b.stream));
+}
+
+}  // namespace demand_test
