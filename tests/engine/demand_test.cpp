@@ -142,4 +142,37 @@ TEST_CASE("what arrives in between starts the count of failures anew") {
   CHECK(b.made->admitted(l, b.stream));
 }
 
+TEST_CASE("a launch that did not have to ask keeps its blocks, also where the budget shrinks as it is submitted") {
+  // While all that is alive is there, launches do not ask. The budget shrinks in the middle of a pump: a launch that
+  // comes right before that is in the inbox, which the pump has read already.
+  bench b(0, 16);
+  for (int i = 0; i < 200; ++i) {
+    b.made->pump();
+    b.carry_all_out();
+  }
+  CHECK(b.made->admitted(b.submit({}), b.stream));
+  const std::size_t before = b.memory.calls.size();
+  launch_id late{};
+  bool begun = false;
+  b.memory.when_asked = [&] {
+    if (!late.valid()) {
+      late = b.submit(updates(blocks(0, 4)));  // the blocks that came first would leave first
+      begun = b.made->admitted(late, b.stream);
+      b.memory.free = {};
+    }
+  };
+  // What it holds is all that is left then, and four of them are the headroom.
+  for (int i = 0; i < 200; ++i) {
+    b.memory.finish({});  // something happens, so that the pump goes to work
+    b.made->pump();
+  }
+  CHECK(late.valid());
+  CHECK(begun);
+  CHECK(b.memory.calls.size() > before);
+  for (const block_range r : b.moved("evict", before))
+    CHECK_FALSE(r.overlaps(blocks(0, 4)));
+  for (const block_range r : b.moved("drop", before))
+    CHECK_FALSE(r.overlaps(blocks(0, 4)));
+}
+
 }  // namespace demand_test

@@ -534,6 +534,7 @@ class engine {
   }
 
   void take_inbox() {
+    unread_ = false;
     {
       std::lock_guard lock(inbox_mutex_);
       std::swap(inbox_, taken_);
@@ -697,7 +698,13 @@ class engine {
     return backed || oversubscribed() || !inward_.idle();
   }
   /// A launch that was held back has to ask until it is let go, also when all fits by then.
-  void note_pressure() { have_to_ask_.store(pressed() || !held_.empty(), std::memory_order_relaxed); }
+  /// Whoever did not ask before is in the inbox: a launch is put there first, and asks then. So whoever is put there
+  /// after the inbox was read next has seen that it has to ask.
+  void note_pressure() {
+    const bool ask = pressed() || !held_.empty();
+    unread_ = unread_ || (ask && !have_to_ask_.load(std::memory_order_relaxed));
+    have_to_ask_.store(ask, std::memory_order_relaxed);
+  }
   /// Whatever is in flight has not been given to the device.
   [[nodiscard]] bool nothing_executes() const { return launches_.in_flight() == held_.size(); }
   [[nodiscard]] typename std::vector<held_launch>::iterator find_held(launch_id id) {
@@ -1327,11 +1334,13 @@ class engine {
 
   void issue() {
     if constexpr (faultless) {
-      // Launches that saw all there was in place have not asked. Whoever comes now asks; whoever came is in the inbox.
-      if (!have_to_ask_.load(std::memory_order_relaxed) && !(outward_.idle() && discards_.idle())) {
+      // Launches that saw all there was in place have not asked, and nothing of theirs may leave.
+      if (!(outward_.idle() && discards_.idle())) {
         all_there_ = false;
-        have_to_ask_.store(true, std::memory_order_seq_cst);
-        take_inbox();
+        note_pressure();
+        if (unread_) {
+          take_inbox();
+        }
       }
     }
     issue_discards();
@@ -1776,6 +1785,7 @@ class engine {
   bool all_there_ = false;                // faultless memory: every block that is alive can be used, and stays
   nanoseconds last_finish_{};
   bool stirred_ = false;            // something happened that the policy has not been asked about
+  bool unread_ = false;             // the inbox, since launches have to ask
   bool host_copies_stay_ = backed;  // blocks may be current both here and on the host
   std::uint32_t budget_said_ = 0;   // the budget when it was last worth a line
   bool saw_faults_ = false;         // a feed told of faults in the beginning
