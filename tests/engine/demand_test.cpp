@@ -175,4 +175,29 @@ TEST_CASE("a launch that did not have to ask keeps its blocks, also where the bu
     CHECK_FALSE(r.overlaps(blocks(0, 4)));
 }
 
+TEST_CASE("a view that writes and a launch that was held back before it do not wait for each other") {
+  bench b(4, 8);
+  b.run(updates(blocks(0, 4)));  // so these are there, and have been written
+  const launch_id l = b.submit(updates(blocks(3, 3)));
+  CHECK_FALSE(b.made->admitted(l, b.stream));  // 4 and 5 are missing
+  b.made->begin_host_access(blocks(3), access::update);
+  bool mine = false;
+  for (int i = 0; i < 20 && !mine; ++i) {
+    mine = b.made->host_may_use(blocks(3), access::update);
+    (void)b.made->admitted(l, b.stream);
+    b.made->pump();
+    b.carry_all_out();
+  }
+  CHECK(mine);
+  CHECK_FALSE(b.made->admitted(l, b.stream));  // until the view ends
+  b.made->end_host_access(blocks(3), access::update);
+  bool begun = false;
+  for (int i = 0; i < 20 && !begun; ++i) {
+    begun = b.made->admitted(l, b.stream);
+    b.made->pump();
+    b.carry_all_out();
+  }
+  CHECK(begun);
+}
+
 }  // namespace demand_test

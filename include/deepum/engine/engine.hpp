@@ -1632,7 +1632,9 @@ class engine {
   /// A launch that executes, or that waits for its turn, needs the block where it is.
   [[nodiscard]] bool held_down(block_id b) const {
     if constexpr (faultless) {
-      return notes_[b.value].pins != 0 || (notes_[b.value].wanted_by != 0 && notes_[b.value].wanted_by == oldest_);
+      const note& n = notes_[b.value];
+      // A launch that waits gives way to the host, which it would wait for again.
+      return n.pins != 0 || (n.wanted_by != 0 && n.wanted_by == oldest_ && n.host_writes == 0);
     }
     return launches_.executing_on(b);
   }
