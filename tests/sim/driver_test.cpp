@@ -56,6 +56,22 @@ TEST_CASE("a fault says whether it was a write, and its block arrives for that r
   CHECK(events[0].at < events[1].at);
 }
 
+TEST_CASE("blocks that come one after the other are one event, but not what was copied and what had no contents") {
+  simulated_gpu gpu(8, 8);
+  gpu.populate_on_host(0, 2);
+  gpu.populate_on_host(4, 1);
+  gpu.prefetch(0, 6);
+  const auto arrived = gpu.events(kind::arrived);
+  REQUIRE(arrived.size() == 4);
+  const block_range ranges[] = {{block_id{0}, 2}, {block_id{2}, 2}, {block_id{4}, 1}, {block_id{5}, 1}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CAPTURE(i);
+    CHECK(arrived[i].range == ranges[i]);
+    CHECK((arrived[i].began == nanoseconds{}) == (i % 2 == 1));  // nothing was copied there
+    CHECK(arrived[i].began < arrived[i].at);
+  }
+}
+
 TEST_CASE("a batch holds 256 entries, duplicates among them, of the pages that are touched next") {
   simulated_gpu gpu(64, 32, without_duplicates());
   gpu.populate_on_host(0, 32);
