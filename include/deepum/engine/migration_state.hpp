@@ -1,0 +1,126 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/engine/launch_tracker.hpp>
+#include <deepum/engine/statistics.hpp>
+#include <deepum/policy/plan.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// A command that the device has.
+struct outstanding {
+  std::uint64_t ticket = 0;
+  command what{};
+};
+
+/// The commands of one direction: those that wait, and those that the device has.
+struct lane {
+  std::deque<command> demanded{};  // by the oldest launch that is held back; made anew whenever something happened
+  std::deque<command> requested{};
+  std::deque<command> planned{};
+  std::vector<outstanding> issued{};
+  std::uint64_t blocks = 0;  // in `issued`
+
+  /// What is worked on, first things first.
+  [[nodiscard]] std::deque<command>& next() {
+    return !demanded.empty() ? demanded : !requested.empty() ? requested : planned;
+  }
+  [[nodiscard]] bool idle() const { return demanded.empty() && requested.empty() && planned.empty() && issued.empty(); }
+};
+
+/// What is noted of a block beside its state in the map.
+struct block_note {
+  std::uint64_t ticket = 0;         // of the command that moves it
+  std::uint64_t dead_after = 0;     // the last launch that may use it, where it is dead
+  std::uint64_t prefetched_at = 0;  // on the engine's clock; 0: not by a prefetch, or used since
+  std::uint64_t planned_in = 0;     // the last superseding plan that prefetches it
+  bool late = false;                // faulted while its prefetch was under way
+  bool discarding = false;          // a discard is on its way
+  bool spoiled = false;             // while it is cleaned: a launch may write it, so that it stays dirty
+  bool read_mostly = false;         // advised so
+};
+
+/// A launch that is not given to the device yet.
+struct held_launch {
+  launch_id id{};
+  nanoseconds since{};
+  stream_id stream{};
+  bool let_go = false;    // whatever it misses; faultless memory: whatever the policy is about to bring
+  bool faulted = false;   // faultless memory: the policy knows what it misses
+  bool hopeless = false;  // faultless memory: it will never begin
+};
+
+/// What an engine knows of its blocks and launches, and what has been ordered for them: that which its parts share.
+///
+/// Not synchronised: used under the engine's state lock.
+struct migration_state {
+  migration_state(std::uint32_t blocks, location device) : map(blocks, device, 0), notes(map.size()) {}
+
+  block_map map;
+  launch_tracker launches{};
+  std::vector<block_note> notes;
+  lane inward{};
+  lane outward{};
+  lane discards{};
+  std::vector<held_launch> held{};  // in the order in which they asked
+  deepum::statistics statistics{};
+  std::uint64_t live = 0;          // blocks with contents that matter
+  std::uint64_t paused_until = 0;  // finished launches before which the policy's prefetches are left out
+  bool stirred = false;            // something happened that the policy has not been asked about
+
+  /// The block is leaving the device, or its contents are being given up: it can come back when that is over.
+  [[nodiscard]] bool going(block_id b) const { return map[b].moving == motion::leaving || notes[b.value].discarding; }
+  /// No command is moving the block.
+  [[nodiscard]] bool still(block_id b) const { return map[b].moving == motion::none && !notes[b.value].discarding; }
+  /// What is alive does not fit.
+  [[nodiscard]] bool oversubscribed() const { return live > map.budget(); }
+  /// So much failed that nothing is prefetched for a while.
+  [[nodiscard]] bool paused() const { return statistics.finished < paused_until; }
+  /// Whatever is in flight has not been given to the device.
+  [[nodiscard]] bool nothing_executes() const { return launches.in_flight() == held.size(); }
+  /// The device has no command.
+  [[nodiscard]] bool nothing_moves() const {
+    return inward.issued.empty() && outward.issued.empty() && discards.issued.empty();
+  }
+
+  [[nodiscard]] std::vector<held_launch>::iterator find_held(launch_id id) {
+    return std::find_if(held.begin(), held.end(), [id](const held_launch& h) { return h.id == id; });
+  }
+  [[nodiscard]] std::vector<held_launch>::iterator oldest_held() {
+    return std::min_element(held.begin(), held.end(),
+                            [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+  }
+};
+
+/// Blocks that a launch declares, each counted once.
+[[nodiscard]] inline std::uint64_t distinct_blocks(const launch_record& record) {
+  std::vector<block_range> ranges;
+  ranges.reserve(record.accesses.size());
+  for (const block_access& a : record.accesses) {
+    ranges.push_back(a.range);
+  }
+  std::sort(ranges.begin(), ranges.end(), [](block_range a, block_range b) { return a.first < b.first; });
+  std::uint64_t count = 0;
+  std::uint32_t end = 0;
+  for (const block_range& r : ranges) {
+    const std::uint32_t from = std::max(end, r.begin_value());
+    end = std::max(end, r.end_value());
+    count += end - std::min(from, end);
+  }
+  return count;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum
