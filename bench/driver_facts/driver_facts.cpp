@@ -1,11 +1,13 @@
 // Shows how the driver of this machine treats managed memory: rates, costs and side effects of moves, faults and hints.
 // docs/adr/0006 rests on what it prints.
 
+#include "../../examples/support/json_file.hpp"
 #include "../gpu/energy.hpp"
 #include "../gpu/safety.hpp"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "feed.hpp"
@@ -63,14 +65,10 @@ struct group {
 };
 
 int measure(const cuda::device& gpu, int repeats) {
-  std::ofstream file;
-  const std::string path = absl::GetFlag(FLAGS_json);
-  if (!path.empty()) {
-    file.open(path);
-    if (!file) {
-      complain(absl::StrCat("cannot write to the JSON file '", path, "'"));
-      return 1;
-    }
+  const deepum_program::json_file file{absl::GetFlag(FLAGS_json), 1};
+  if (const absl::Status status = file.check(); !status.ok()) {
+    complain(std::string{status.message()});
+    return 1;
   }
   const stopwatch elapsed;
   const cuda::device_properties& properties = gpu.properties();
@@ -138,16 +136,13 @@ int measure(const cuda::device& gpu, int repeats) {
                               {"commit", absl::GetFlag(FLAGS_commit)},
                               {"flags", {{"repeats", repeats}}}};
   // What is there is written after each group, so that an interruption loses no more than one.
+  absl::Status saved;
   const auto save = [&] {
-    if (file.is_open()) {
-      json["facts"] = out.json();
-      json["left_out"] = out.left_out();
-      json["failures"] = out.failures();
-      json["seconds"] = elapsed();
-      file.seekp(0);
-      file << json.dump(1) << '\n';
-      file.flush();
-    }
+    json["facts"] = out.json();
+    json["left_out"] = out.left_out();
+    json["failures"] = out.failures();
+    json["seconds"] = elapsed();
+    saved = file.save(json);
   };
   print(absl::StrFormat("%s, driver %s, CUDA %d.%d, %s\n\n", properties.name, driver.empty() ? "unknown" : driver,
                         properties.runtime_version / 1000, properties.runtime_version % 1000 / 10,
@@ -199,12 +194,9 @@ int measure(const cuda::device& gpu, int repeats) {
   if (!complete) {
     complain(absl::StrFormat("not all was measured: after %.0f s no further group begins", enough));
   }
-  if (file.is_open()) {
-    file.close();
-    if (!file) {
-      complain(absl::StrCat("could not write all of the JSON file '", path, "'"));
-      return 1;
-    }
+  if (!saved.ok()) {
+    complain(std::string{saved.message()});
+    return 1;
   }
   return complete && out.failures().empty() ? 0 : 1;
 }

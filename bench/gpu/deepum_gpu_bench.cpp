@@ -1,6 +1,7 @@
 // Measures the library on a GPU beside what a program would have without it, all in one run.
 
 #include "../../examples/support/flags.hpp"
+#include "../../examples/support/json_file.hpp"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
@@ -39,7 +40,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -463,12 +463,8 @@ void measure_layers(const options& o, const bench_settings& settings, nlohmann::
 absl::Status measure(const options& o, const cuda::device& gpu, const energy_meter& energy) {
   bench_settings settings = o.settings;
   settings.energy = &energy;
-  std::ofstream file;
-  const std::string path = absl::GetFlag(FLAGS_json);
-  if (!path.empty()) {
-    file.open(path);
-    if (!file) return absl::PermissionDeniedError(absl::StrCat("cannot write to the JSON file '", path, "'"));
-  }
+  const deepum_program::json_file file{absl::GetFlag(FLAGS_json), 1};
+  if (const absl::Status status = file.check(); !status.ok()) return status;
   const cuda::device_properties& p = gpu.properties();
   nlohmann::ordered_json json{{"gpu", p.name},
                               {"device_memory", p.memory.count},
@@ -512,13 +508,8 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
                                 {"churn_group_mib", absl::GetFlag(FLAGS_churn_group_mib)},
                                 {"seed", settings.seed}}}};
   // What is there is written after each part, so that an interruption loses no more than one.
-  const auto save = [&] {
-    if (file.is_open()) {
-      file.seekp(0);
-      file << json.dump(1) << '\n';
-      file.flush();
-    }
-  };
+  absl::Status saved;
+  const auto save = [&] { saved = file.save(json); };
   print(absl::StrFormat("%s, driver %s, %s\n", p.name, energy.driver(), absl::GetFlag(FLAGS_commit)));
 
   if (o.runs_blocks() || o.runs_layers()) {
@@ -531,7 +522,6 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
     };
     if (settings.managed.in > 0) line("managed", settings.managed);
     line("pinned", settings.pinned);
-    save();
   }
   const auto add = [&](program_report report) {
     print(table_of(report));
@@ -572,11 +562,7 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   if (o.runs_layers() || o.runs("churn")) {
     with_memory(o.memory, [&]<class Memory>() { measure_layers<Memory>(o, settings, json, save); });
   }
-  if (file.is_open()) {
-    file.close();
-    if (!file) return absl::DataLossError(absl::StrCat("could not write all of the JSON file '", path, "'"));
-  }
-  return absl::OkStatus();
+  return saved;
 }
 
 int run() {

@@ -1,6 +1,7 @@
 // Replays the steps of a recorded model under memory policies on the simulated GPU, and shows what each policy costs.
 
 #include "../../examples/support/flags.hpp"
+#include "../../examples/support/json_file.hpp"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
@@ -26,7 +27,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -386,13 +386,8 @@ absl::Status run(const std::string& path) {
     return absl::InvalidArgumentError("the oracle knows one step, not a --scenario");
   }
 
-  // Opened before the work, not after it.
-  const std::string json_path = absl::GetFlag(FLAGS_json);
-  std::ofstream json;
-  if (!json_path.empty()) {
-    json.open(json_path);
-    if (!json) return absl::PermissionDeniedError(absl::StrCat("cannot write to the JSON file '", json_path, "'"));
-  }
+  const deepum_program::json_file json{absl::GetFlag(FLAGS_json)};
+  if (const absl::Status status = json.check(); !status.ok()) return status;
   std::optional<schedule_writer> schedule;
   if (const std::string p = absl::GetFlag(FLAGS_schedule); !p.empty()) {
     schedule.emplace(p, schedule_header{options->budget, options->costs.h2d_gbps, options->costs.d2h_gbps,
@@ -416,12 +411,7 @@ absl::Status run(const std::string& path) {
       kept.push_back(t.get());
     trace::save(trace_path, kept);
   }
-  if (json.is_open()) {
-    json << json_of(*w, what, *options, runs).dump(2) << '\n';
-    json.close();
-    if (!json) return absl::DataLossError(absl::StrCat("could not write all of the JSON file '", json_path, "'"));
-  }
-  return absl::OkStatus();
+  return json.save(json_of(*w, what, *options, runs));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Trains a small transformer on the bytes of a text, under several policies, with less device memory than it needs, and
 // shows what each policy costs.
 
+#include "../support/json_file.hpp"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
@@ -30,7 +31,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -314,14 +314,8 @@ absl::Status run() {
   if (!options.ok()) return options.status();
   const absl::StatusOr<std::string> text = read_text(absl::GetFlag(FLAGS_corpus), options->shape.context + 1);
   if (!text.ok()) return text.status();
-  // Opened before hours of training, not after them.
-  const std::string json_path = absl::GetFlag(FLAGS_json);
-  std::ofstream json;
-  if (!json_path.empty()) {
-    json.open(json_path);
-    if (!json) return absl::PermissionDeniedError(absl::StrCat("cannot write to the JSON file '", json_path, "'"));
-  }
-
+  const deepum_program::json_file json{absl::GetFlag(FLAGS_json)};
+  if (const absl::Status status = json.check(); !status.ok()) return status;
   const std::string trace_path = absl::GetFlag(FLAGS_trace);
   if (!trace_path.empty()) deepum::trace::save(trace_path, {});
   std::vector<std::unique_ptr<deepum::trace>> traces;
@@ -350,11 +344,7 @@ absl::Status run() {
   std::fputs(absl::StrCat("\n", table_of(result)).c_str(), stdout);
   if (!sample.empty())
     absl::PrintF("\nThe %s writes: %s\n", result.evaluate ? "untrained model" : "trained model", sample);
-  if (json.is_open()) {
-    json << json_of(result).dump(2) << '\n';
-    json.close();
-    if (!json) return absl::DataLossError(absl::StrCat("could not write all of the JSON file '", json_path, "'"));
-  }
+  if (const absl::Status status = json.save(json_of(result)); !status.ok()) return status;
   if (!traces.empty()) {
     std::vector<const deepum::trace*> runs;
     runs.reserve(traces.size());
