@@ -1,6 +1,7 @@
 // An arena on memory that never faults: nothing but the engine brings what a launch declares.
 
 #include "support/failure.hpp"
+#include "support/test_scale.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
@@ -23,6 +24,7 @@ namespace mapped_arena_test {
 using namespace deepum;
 using namespace deepum::literals;
 using deepum_test::failure;
+using deepum_test::few;
 using deepum_test::mentions;
 using word = std::uint32_t;
 using arena_type = arena<sim::mapped_memory>;
@@ -64,18 +66,6 @@ struct machine {
   std::string log;
   std::unique_ptr<arena_type> made;
 };
-
-#ifdef DEEPUM_SANITIZED
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-/// All of them, or the first two under sanitizers, where everything takes ten times as long.
-template <class T>
-std::vector<T> few(std::vector<T> all) {
-  all.resize(sanitized ? 2 : all.size());
-  return all;
-}
 
 /// Buffers of four blocks each, and passes over them, forward and back. @returns  What the buffers hold in the end.
 struct sweep {
@@ -135,8 +125,8 @@ struct sweep {
 
 TEST_CASE("a program that is larger than the budget computes the same under every policy") {
   const std::vector<word> expected = sweep::expected(5);
-  for (const char* policy : few<const char*>({"auto", "um", "lru", "deepum", "ideal"})) {
-    for (const bytes budget : few<bytes>({24_MiB, 16_MiB, 48_MiB, 100_MiB})) {
+  for (const char* policy : few<const char*>({"auto", "um", "lru", "deepum", "ideal"}, 2)) {
+    for (const bytes budget : few<bytes>({24_MiB, 16_MiB, 48_MiB, 100_MiB}, 2)) {
       CAPTURE(policy);
       CAPTURE(budget.count);
       machine m(budget, policy);

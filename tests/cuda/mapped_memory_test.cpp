@@ -4,6 +4,7 @@
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
 #include "support/failure.hpp"
+#include "support/test_scale.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
 #include <deepum/stream.hpp>
@@ -79,17 +80,6 @@ struct machine {
 
 constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(word); }
 
-#ifdef DEEPUM_SANITIZED
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-/// All of them, or the first one under sanitizers, where everything takes ten times as long.
-std::vector<bytes> few(std::vector<bytes> all) {
-  all.resize(sanitized ? 1 : all.size());
-  return all;
-}
-
 /// Passes over buffers, forward and back.
 struct sweep {
   static constexpr std::size_t buffers = 12;
@@ -152,9 +142,9 @@ struct sweep {
 
 TEST_CASE("a program that is larger than the budget computes the same under every policy and with every chunk") {
   const std::uint64_t expected = sweep::expected(4);
-  for (const bytes chunk : few({2_MiB, 4_MiB, 8_MiB})) {
+  for (const bytes chunk : few<bytes>({2_MiB, 4_MiB, 8_MiB}, 1)) {
     for (const char* policy : {"um", "lru", "deepum", "auto"}) {
-      for (const bytes budget : few({24_MiB, 32_MiB, 100_MiB})) {
+      for (const bytes budget : few<bytes>({24_MiB, 32_MiB, 100_MiB}, 1)) {
         CAPTURE(chunk.count);
         CAPTURE(policy);
         CAPTURE(budget.count);

@@ -8,6 +8,7 @@
 #include "gpu/least_traffic.hpp"
 #include "gpu/memory_watch.hpp"
 #include "gpu/pipeline_planner.hpp"
+#include "gpu_bench/unit_programs.hpp"
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -29,12 +30,9 @@ namespace layered_schedules {
 
 using namespace deepum::gpu_bench;
 using namespace deepum::literals;
+using namespace deepum_test;
 using deepum::access;
 using deepum::bytes;
-
-unit_use reads(std::uint32_t u) { return {u, access::read, false}; }
-unit_use updates(std::uint32_t u) { return {u, access::update, true}; }
-unit_use overwrites(std::uint32_t u) { return {u, access::overwrite, true}; }
 
 constexpr gpt_shape small{.layers = 3, .width = 64, .context = 16, .batch = 2, .element = 2};
 
@@ -193,25 +191,6 @@ TEST_CASE("a call for inference writes no weight and goes through those of its m
   const layered_step all = joined({call_of(shape, 0, 1), call_of(shape, 1, 1)}, {1, 0});
   CHECK(all.launches.size() == 2 * call_of(shape, 0, 1).launches.size());
   CHECK(all.launches[2].tensors[2] == 12);
-}
-
-unit_program random_units(std::uint64_t seed, bool same_size) {
-  std::mt19937_64 random(seed);
-  unit_program p;
-  const std::size_t units = 4 + random() % 12;
-  for (std::size_t i = 0; i < units; ++i)
-    p.size.push_back(same_size ? 1 : 1 + random() % 5);
-  for (std::size_t l = 0; l < 5 + random() % 20; ++l) {
-    std::map<std::uint32_t, unit_use> uses;
-    for (std::size_t i = 0; i < 1 + random() % 3; ++i) {
-      const auto u = static_cast<std::uint32_t>(random() % units);
-      uses[u] = random() % 3 == 0 ? overwrites(u) : random() % 2 == 0 ? updates(u) : reads(u);
-    }
-    p.launches.emplace_back();
-    for (const auto& [u, use] : uses)
-      p.launches.back().push_back(use);
-  }
-  return p;
 }
 
 // Follows a planner as a device would: contents are numbers, and every launch finds the newest.

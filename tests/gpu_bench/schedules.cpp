@@ -5,6 +5,7 @@
 #include "gpu/residency_planner.hpp"
 #include "gpu/safety.hpp"
 #include "gpu/step_program.hpp"
+#include "gpu_bench/unit_programs.hpp"
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -21,31 +22,9 @@ namespace {
 
 using namespace deepum::gpu_bench;
 using namespace deepum::literals;
+using namespace deepum_test;
 using deepum::access;
 using deepum::bytes;
-
-unit_use reads(std::uint32_t u) { return {u, access::read, false}; }
-unit_use updates(std::uint32_t u) { return {u, access::update, true}; }
-unit_use overwrites(std::uint32_t u) { return {u, access::overwrite, true}; }
-
-unit_program random_units(std::uint64_t seed, bool same_size) {
-  std::mt19937_64 random(seed);
-  unit_program p;
-  const std::size_t units = 4 + random() % 12;
-  for (std::size_t i = 0; i < units; ++i)
-    p.size.push_back(same_size ? 1 : 1 + random() % 5);
-  for (std::size_t l = 0; l < 5 + random() % 20; ++l) {
-    std::map<std::uint32_t, unit_use> uses;
-    for (std::size_t i = 0; i < 1 + random() % 3; ++i) {
-      const auto u = static_cast<std::uint32_t>(random() % units);
-      uses[u] = random() % 3 == 0 ? overwrites(u) : random() % 2 == 0 ? updates(u) : reads(u);
-    }
-    p.launches.emplace_back();
-    for (const auto& [u, use] : uses)
-      p.launches.back().push_back(use);
-  }
-  return p;
-}
 
 TEST_CASE("blocks that a launch overwrites in part are updated") {
   step_program p{.capacity = 8_MiB};
