@@ -146,7 +146,7 @@ class oracle_policy final : public policy {
           deepum::detail::append(
               out,
               {.what = action::advise, .why = reason::predicted, .hint = advice::set_read_mostly, .to = map.device()},
-              block_id{b}, 0, r.count);
+              block_id{b}, r.count);
         }
       }
     }

@@ -36,6 +36,18 @@ TEST_CASE("a new block map holds nothing on the device") {
   CHECK(map[block_id{0}].migrated_at == 0);
 }
 
+TEST_CASE("a block map knows how many of its blocks make up some memory, one at least") {
+  const block_map usual{4, location::device(), 4};
+  CHECK(usual.unit() == block_size);
+  CHECK(usual.blocks_in(64_MiB) == 32);
+  CHECK(usual.blocks_in(5_MiB) == 2);
+  CHECK(usual.blocks_in(1_MiB) == 1);
+  const block_map large{4, location::device(), 4, 16_MiB};
+  CHECK(large.unit() == 16_MiB);
+  CHECK(large.blocks_in(64_MiB) == 4);
+  CHECK(large.blocks_in(15_MiB) == 1);
+}
+
 TEST_CASE("a block takes room from the moment its arrival is commanded, and once") {
   block_map map{4, location::device(), 4};
   map.start_arriving(block_id{1});

@@ -496,7 +496,7 @@ TEST_CASE("the plan asks for a bounded number of blocks") {
   bench t{1000, 1000};
   t.d.issue(honest("a", {reads(0, 1000)}));
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::prefetch).size() == detail::blocks_per_plan);
+  CHECK(blocks_of_action(p.commands, action::prefetch).size() == 128);
   CHECK(p.commands.size() == 1);
 }
 

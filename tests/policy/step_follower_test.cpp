@@ -18,7 +18,7 @@ block_range blocks_of(std::uint32_t launch) { return {block_id{launch * blocks_e
 
 // A step that reads everything once, in order, and what is known of it. Plans are carried out block by block.
 struct followed_step {
-  followed_step() {
+  explicit followed_step(bytes unit = block_size) : map(launches * blocks_each, location::device(), room, unit) {
     for (std::uint32_t b = 0; b != map.size(); ++b) {
       map.set_liveness(block_id{b}, liveness::live);
       map.write_on_host(block_id{b});
@@ -61,7 +61,7 @@ struct followed_step {
     follower.look_again({b, 1});
   }
 
-  block_map map{launches * blocks_each, location::device(), room};
+  block_map map;
   step_follower follower{step(), {room, nanoseconds{10}, nanoseconds{10}}, 0, map};
   std::set<std::uint32_t> wanted{};
   std::set<std::uint32_t> leaving{};
@@ -77,6 +77,75 @@ TEST_CASE("a plan that asked for enough stands until half of it has come") {
   CHECK_FALSE(s.follower.wants_to_write(s.map, 1));
   s.bring(1);
   CHECK(s.follower.wants_to_write(s.map, 1));
+}
+
+TEST_CASE("what is enough is counted in bytes: of larger blocks there are fewer") {
+  followed_step s(bytes{std::uint64_t{16} << 20});
+  s.write();
+  CHECK(s.wanted.size() == 8);
+  s.bring(3);
+  CHECK_FALSE(s.follower.wants_to_write(s.map, 1));
+  s.bring(1);
+  CHECK(s.follower.wants_to_write(s.map, 1));
+}
+
+TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and one where that is all there can be") {
+  struct {
+    std::uint64_t mib;
+    std::uint32_t blocks;
+    std::size_t commands;
+  } const expected[] = {{2, 16, 2}, {16, 2, 2}, {32, 1, 1}};
+  for (const auto& e : expected) {
+    CAPTURE(e.mib);
+    // Three tensors, of which two fit: each is written, and read once more before it makes room.
+    block_map map(96, location::device(), 64, bytes{e.mib << 20});
+    map.set_backed(true);
+    step_description step;
+    for (std::uint32_t k = 0; k != 12; ++k) {
+      step.add_launch(nanoseconds{33});
+      if (k % 4 == 0 || k % 4 == 3) {
+        step.add_use({block_id{k / 4 * 32}, 32}, k % 4 == 0 ? access::update : access::read);
+      }
+    }
+    for (std::uint32_t b = 0; b != 96; ++b) {
+      map.set_liveness(block_id{b}, liveness::live);
+      map.write_on_host(block_id{b});
+    }
+    for (std::uint32_t b = 0; b != 64; ++b) {
+      map.start_arriving(block_id{b});
+      map.arrive(block_id{b}, false);
+      map.write(block_id{b});
+    }
+    step_follower follower(step, {64, nanoseconds{1'000'000}, nanoseconds{1'000'000}}, 0, map);
+    std::uint32_t blocks = 0;
+    std::size_t commands = 0;
+    for (std::uint32_t k = 0; k != 48 && commands == 0; ++k) {
+      plan p;
+      follower.write(map, 1, p);
+      for (const command& c : p.commands) {
+        for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+          if (c.what == action::evict) {
+            map.start_leaving(block_id{b});
+            map.depart(block_id{b});
+            follower.left({block_id{b}, 1});
+            follower.look_again({block_id{b}, 1});
+          } else if (c.what == action::prefetch) {
+            map.start_arriving(block_id{b});
+            map.arrive(block_id{b}, true);
+            map.write(block_id{b});
+            follower.arrived({block_id{b}, 1});
+          }
+        }
+        blocks += c.what == action::clean ? c.range.count : 0;
+        commands += c.what == action::clean ? 1 : 0;
+      }
+      if (k % 4 == 3) {
+        follower.advance();
+      }
+    }
+    CHECK(blocks == e.blocks);
+    CHECK(commands == e.commands);
+  }
 }
 
 TEST_CASE("a plan stands no longer where something has turned up that it did not know of") {

@@ -4,7 +4,10 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
+#include <deepum/units.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -41,16 +44,24 @@ class block_map {
   /// @param blocks  Number of blocks in the arena's address range.
   /// @param device  The device whose memory is being managed.
   /// @param budget  Device memory that the arena may hold, in blocks.
-  block_map(std::uint32_t blocks, location device, std::uint32_t budget)
+  /// @param unit    Size of a block.
+  block_map(std::uint32_t blocks, location device, std::uint32_t budget, bytes unit = block_size)
       : states_(blocks),
         links_(static_cast<std::size_t>(blocks) + 1),
         device_(device),
+        unit_(unit),
         budget_(budget) {
     links_[sentinel()] = {sentinel(), sentinel()};
   }
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size()); }
   [[nodiscard]] location device() const { return device_; }
+  /// Size of a block.
+  [[nodiscard]] bytes unit() const { return unit_; }
+  /// Blocks that make up so much memory, rounded down; one at least.
+  [[nodiscard]] std::uint32_t blocks_in(bytes n) const {
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, n / unit_));
+  }
   [[nodiscard]] const block_state& operator[](block_id b) const { return states_[b.value]; }
 
   /// Blocks the arena may hold on the device.
@@ -235,6 +246,7 @@ class block_map {
   std::vector<block_state> states_;
   std::vector<link> links_;
   location device_;
+  bytes unit_;
   std::uint32_t budget_;
   std::uint32_t occupied_ = 0;
   std::uint32_t leaving_ = 0;

@@ -355,8 +355,8 @@ class demand_paging {
     std::uint32_t host_writes = 0;  // those through which it writes
   };
   static constexpr std::uint32_t failures_until_refusal =
-      64;                                             // commands, while a launch waits and nothing else happens
-  static constexpr std::size_t copies_given_up = 64;  // of the host, at a time
+      64;  // commands, while a launch waits and nothing else happens
+  static constexpr bytes copies_given_up{std::uint64_t{128} << 20};  // of the host, at a time
 
   [[nodiscard]] block_map& map() { return state_.map; }
   [[nodiscard]] const block_map& map() const { return state_.map; }
@@ -450,7 +450,8 @@ class demand_paging {
       }
       return true;
     });
-    const std::size_t first = found.size() - std::min(found.size(), copies_given_up);  // they stay longest
+    const std::size_t first =
+        found.size() - std::min<std::size_t>(found.size(), map().blocks_in(copies_given_up));  // they stay longest
     for (std::size_t i = first; i < found.size(); ++i) {
       map().write(found[i]);
       outdate(found[i]);

@@ -88,7 +88,7 @@ class engine {
         block_(detail::block_of(memory)),
         options_(std::move(options)),
         policy_(checked(std::move(chooser))),
-        state_(static_cast<std::uint32_t>(memory.capacity() / block_), memory.place()),
+        state_(static_cast<std::uint32_t>(memory.capacity() / block_), memory.place(), block_),
         demand_(memory, state_, *policy_) {
     choose_depth();
     state_.map.set_backed(backed);

@@ -65,7 +65,9 @@ struct held_launch {
 ///
 /// Not synchronised: used under the engine's state lock.
 struct migration_state {
-  migration_state(std::uint32_t blocks, location device) : map(blocks, device, 0), notes(map.size()) {}
+  migration_state(std::uint32_t blocks, location device, bytes unit)
+      : map(blocks, device, 0, unit),
+        notes(map.size()) {}
 
   block_map map;
   launch_tracker launches{};

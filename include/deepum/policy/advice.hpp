@@ -121,7 +121,7 @@ class advisor {
     }
   }
   void command(advice hint, location where, block_id b) {
-    detail::append(pending_, {.what = action::advise, .why = reason::learned, .hint = hint, .to = where}, b, 0,
+    detail::append(pending_, {.what = action::advise, .why = reason::learned, .hint = hint, .to = where}, b,
                    0xffffffffU);
   }
 

@@ -295,10 +295,10 @@ class auto_policy final : public policy {
 
   // The predictions made for one launch at most; the horizon is reached little by little.
   static constexpr std::size_t predictions_per_launch = 64;
-  static constexpr std::uint64_t unsteady_for = 1024;       // launches after one whose blocks cannot be known
-  static constexpr std::size_t most_room_for_faults = 128;  // blocks
-  static constexpr std::size_t clean_among = 128;           // blocks beyond those wanted, to find clean ones among
-  static constexpr std::uint64_t room_distance = 64;        // what is needed sooner does not leave for such room
+  static constexpr std::uint64_t unsteady_for = 1024;  // launches after one whose blocks cannot be known
+  static constexpr bytes most_room_for_faults{std::uint64_t{256} << 20};
+  static constexpr std::size_t clean_among = 128;  // blocks beyond those wanted that are looked at, to find clean ones
+  static constexpr std::uint64_t room_distance = 64;  // what is needed sooner does not leave for such room
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   struct per_stream {
@@ -539,6 +539,7 @@ class auto_policy final : public policy {
 
   // The blocks that are missing, those that are needed first in front, as many as one plan may ask for.
   void collect_missing(const block_map& map) {
+    const std::uint32_t most = detail::blocks_per_plan(map);
     cursors_.clear();
     for (per_stream& s : streams_) {
       cursors_.push_back(s.settled);
@@ -564,14 +565,14 @@ class auto_policy final : public policy {
       }
       per_stream& s = streams_[nearest];
       const std::size_t at = cursors_[nearest]++;
-      const bool all_there = collect_missing_of(map, s.ahead[at], distance);
-      if (missing_.size() == detail::blocks_per_plan) {
+      const bool all_there = collect_missing_of(map, s.ahead[at], distance, most);
+      if (missing_.size() == most) {
         return;
       }
       s.settled += all_there && s.settled == at ? 1 : 0;
     }
   }
-  bool collect_missing_of(const block_map& map, const upcoming_launch& l, std::uint64_t distance) {
+  bool collect_missing_of(const block_map& map, const upcoming_launch& l, std::uint64_t distance, std::uint32_t most) {
     bool all_there = true;
     for (const block_range r : *l.needs) {
       for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
@@ -587,7 +588,7 @@ class auto_policy final : public policy {
         }
         planned_[b] = plan_number_;
         missing_.push_back({block_id{b}, l.id, distance, l.issued()});
-        if (missing_.size() == detail::blocks_per_plan) {
+        if (missing_.size() == most) {
           return false;
         }
       }
@@ -629,7 +630,7 @@ class auto_policy final : public policy {
   // not wait for something to leave.
   [[nodiscard]] std::size_t room_for_faults(const block_map& map) const {
     const bool expected = last_unsteady_ != 0 && launches_ - last_unsteady_ < unsteady_for;
-    return expected && options_.pre_evict ? std::min<std::size_t>(most_room_for_faults, map.budget() / 16) : 0;
+    return expected && options_.pre_evict ? std::min(map.blocks_in(most_room_for_faults), map.budget() / 16) : 0;
   }
   [[nodiscard]] static bool may_replace(const victim& v, const missing_block& m) {
     return v.kind == victim_kind::dead || v.distance > m.distance;
@@ -769,14 +770,17 @@ class auto_policy final : public policy {
         c.what = v.clean && map[v.block].users == 0 ? action::drop : action::evict;
         c.why = v.forced ? reason::over_budget : reason::make_room;
       }
-      detail::append(out, c, v.block);
+      detail::append(out, c, v.block, detail::blocks_per_command(map));
     }
   }
 
   void write_prefetches(const block_map& map, plan& out, std::size_t count) {
+    const std::uint32_t per_command = detail::blocks_per_command(map);
+    const std::uint32_t per_plan = detail::blocks_per_plan(map);
     for (std::size_t i = 0; i != count; ++i) {
       if (!map[missing_[i].block].copies.empty() && overwritten_next(map, missing_[i].block)) {
-        detail::append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, missing_[i].block);
+        detail::append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, missing_[i].block,
+                       per_command);
       }
     }
     std::size_t from = out.commands.size();
@@ -791,7 +795,7 @@ class auto_policy final : public policy {
                       .why = m.issued ? reason::issued : reason::predicted,
                       .to = map.device(),
                       .serves = m.serves},
-                     m.block, from, at_once ? detail::blocks_per_plan : detail::blocks_per_command);
+                     m.block, at_once ? per_plan : per_command, from);
     }
   }
 

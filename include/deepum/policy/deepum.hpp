@@ -330,8 +330,9 @@ class deepum_policy final : public policy {
       asleep_.push_back(c);  // it may come alive before its launch
     }
     missing_.clear();
+    const std::uint32_t most = detail::blocks_per_plan(map);
     for (const chained_block& c : queue_) {
-      if (missing_.size() == detail::blocks_per_plan) {
+      if (missing_.size() == most) {
         break;
       }
       if (!served(map, c) &&
@@ -352,6 +353,7 @@ class deepum_policy final : public policy {
 
   // `needed` blocks are to go; the first `excess` of them whatever is expected of them.
   std::int64_t write_evictions(const block_map& map, plan& out, std::int64_t needed, std::int64_t excess) {
+    const std::uint32_t most = detail::blocks_per_command(map);
     std::int64_t made = 0;
     const auto give_up = [&](block_id b) {
       const block_state& s = map[b];
@@ -360,7 +362,8 @@ class deepum_policy final : public policy {
         return;  // on its way already, soon to be had for nothing, or not to be had
       }
       const reason why = dead ? reason::dead : made < excess ? reason::over_budget : reason::make_room;
-      detail::append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, b);
+      detail::append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, b,
+                     most);
       ++made;
     };
     const auto sweep = [&](std::int64_t target, bool take_expected) {
@@ -390,6 +393,7 @@ class deepum_policy final : public policy {
   }
 
   void write_prefetches(const block_map& map, plan& out, std::int64_t count) {
+    const std::uint32_t most = detail::blocks_per_command(map);
     std::size_t from = out.commands.size();
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       if (i == map.room()) {
@@ -397,7 +401,7 @@ class deepum_policy final : public policy {
       }
       detail::append(
           out, {.what = action::prefetch, .why = reason::predicted, .to = map.device(), .serves = missing_[i].serves},
-          missing_[i].block, from);
+          missing_[i].block, most, from);
     }
   }
 

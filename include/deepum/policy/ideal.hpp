@@ -49,7 +49,7 @@ class ideal_policy final : public policy {
         missing = true;
         if (room != 0) {
           --room;
-          detail::append(out, {.what = action::prefetch, .why = reason::requested, .to = map.device()}, block_id{b}, 0,
+          detail::append(out, {.what = action::prefetch, .why = reason::requested, .to = map.device()}, block_id{b},
                          range.count);
         }
       }

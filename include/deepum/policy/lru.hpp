@@ -56,11 +56,11 @@ class lru_policy final : public policy {
     }
     out.supersedes = true;
     missing_.clear();
+    const std::uint32_t most = detail::blocks_per_plan(map);
     for (const launch_record& l : in_flight_) {
       for (const block_access& a : l.accesses) {
         for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
-          if (missing_.size() != detail::blocks_per_plan && !map.present(block_id{b}) &&
-              !detail::is_dead(map[block_id{b}])) {
+          if (missing_.size() != most && !map.present(block_id{b}) && !detail::is_dead(map[block_id{b}])) {
             missing_.emplace_back(b);
           }
         }
@@ -72,7 +72,7 @@ class lru_policy final : public policy {
     const std::size_t from = out.commands.size();
     for (std::int64_t i = 0; i != placed; ++i) {
       detail::append(out, {.what = action::prefetch, .why = reason::issued, .to = map.device()},
-                     missing_[static_cast<std::size_t>(i)], from);
+                     missing_[static_cast<std::size_t>(i)], detail::blocks_per_command(map), from);
     }
   }
 
@@ -121,7 +121,7 @@ class lru_policy final : public policy {
             c.what = action::discard;
             c.why = reason::dead;
           }
-          detail::append(out, c, block_id{b});
+          detail::append(out, c, block_id{b}, detail::blocks_per_command(map));
           ++made;
         }
       }

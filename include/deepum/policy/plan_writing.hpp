@@ -4,6 +4,7 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/plan.hpp>
+#include <deepum/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -14,18 +15,19 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// Blocks for which one plan asks for room at most. The engine asks again whenever something happens, and each plan
+/// Memory for which one plan asks for room at most. The engine asks again whenever something happens, and each plan
 /// starts from the state at that moment: what was planned and not issued is forgotten (`plan::supersedes`).
-inline constexpr std::uint32_t blocks_per_plan = 128;
+inline constexpr bytes bytes_per_plan{std::uint64_t{256} << 20};
+[[nodiscard]] inline std::uint32_t blocks_per_plan(const block_map& map) { return map.blocks_in(bytes_per_plan); }
 
-/// Blocks in one command that waits for room: 64 MiB, from where on larger copies are hardly faster (DESIGN.md).
-inline constexpr std::uint32_t blocks_per_command = 32;
+/// In one command that waits for room: from here on larger copies are hardly faster (DESIGN.md).
+inline constexpr bytes bytes_per_command{std::uint64_t{64} << 20};
+[[nodiscard]] inline std::uint32_t blocks_per_command(const block_map& map) { return map.blocks_in(bytes_per_command); }
 
 /// Appends a block to a plan, growing the last command where that is of the same kind and the block follows directly.
-/// @param from   Commands before this place are not grown.
 /// @param limit  Blocks in a command at most.
-inline void append(plan& out, const command& kind, block_id b, std::size_t from = 0,
-                   std::uint32_t limit = blocks_per_command) {
+/// @param from   Commands before this place are not grown.
+inline void append(plan& out, const command& kind, block_id b, std::uint32_t limit, std::size_t from = 0) {
   if (out.commands.size() > from) {
     command& last = out.commands.back();
     command same = kind;
@@ -63,9 +65,10 @@ class partial_blocks {
     std::erase_if(blocks_, [&](block_id b) { return !map[b].partial; });
     std::sort(blocks_.begin(), blocks_.end());
     blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());  // some arrived piece by piece
+    const std::uint32_t most = blocks_per_command(map);
     for (const block_id b : blocks_) {
       if (map[b].moving == motion::none) {
-        append(out, {.what = action::prefetch, .why = reason::keep, .to = map.device()}, b);
+        append(out, {.what = action::prefetch, .why = reason::keep, .to = map.device()}, b, most);
       }
     }
   }
@@ -82,6 +85,7 @@ class dead_blocks {
 
   /// Plans to forget what is not on the device, so that it is never brought back.
   void forget_elsewhere(const block_map& map, plan& out) {
+    const std::uint32_t most = blocks_per_command(map);
     std::size_t kept = 0;
     for (const block_range range : noted_) {
       bool on_device = false;
@@ -94,7 +98,7 @@ class dead_blocks {
         if (map.present(block_id{b})) {
           on_device = true;
         } else if (!s.copies.empty()) {
-          s.users == 0 ? discard(block_id{b}, out) : void(in_use = true);
+          s.users == 0 ? discard(block_id{b}, out, most) : void(in_use = true);
         }
       }
       if (in_use) {
@@ -108,7 +112,8 @@ class dead_blocks {
   /// Plans to forget all that no launch in flight may use.
   void forget(const block_map& map, plan& out) {
     forget_elsewhere(map, out);
-    for_each_on_device(map, [&](block_id b) { discard(b, out); });
+    const std::uint32_t most = blocks_per_command(map);
+    for_each_on_device(map, [&](block_id b) { discard(b, out, most); });
   }
   /// Calls `visit(block_id)` for those that take room on the device and that no launch in flight may use.
   template <class Visit>
@@ -133,8 +138,8 @@ class dead_blocks {
   }
 
  private:
-  static void discard(block_id b, plan& out) {
-    append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, b);
+  static void discard(block_id b, plan& out, std::uint32_t most) {
+    append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, b, most);
   }
 
   std::vector<block_range> noted_{};      // not looked at yet

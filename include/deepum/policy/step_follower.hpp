@@ -34,6 +34,9 @@ class step_follower {
                 bool write_back = true)
       : schedule_(step, limits, position),
         write_back_(write_back),
+        blocks_each_way_(map.blocks_in(each_way)),
+        enough_(map.blocks_in(enough)),
+        most_write_backs_(map.blocks_in(written_back)),
         segment_of_(map.size(), none) {
     const step_segments& segments = schedule_.step();
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
@@ -91,8 +94,8 @@ class step_follower {
   /// launches.
   [[nodiscard]] bool wants_to_write(const block_map& map, std::size_t issued) {
     correct_missing(map, issued);
-    const bool enough_comes = all_placed_ && arrived_ < enough;
-    const bool enough_leaves = all_leave_ ? left_ < enough : schedule_.gaps_opened() == opened_;
+    const bool enough_comes = all_placed_ && arrived_ < enough_;
+    const bool enough_leaves = all_leave_ ? left_ < enough_ : schedule_.gaps_opened() == opened_;
     return changed_ || !enough_comes || !enough_leaves || now_ - written_at_ >= launches_per_plan ||
            map.budget() != budget_;
   }
@@ -113,8 +116,8 @@ class step_follower {
       room += write_farthest(map, issued, static_cast<std::int64_t>(urgent_) - room, out);
     }
     write_prefetches(map, static_cast<std::size_t>(std::max<std::int64_t>(0, room)), out);
-    all_placed_ = wanted_.size() == blocks_each_way && room >= blocks_each_way;
-    all_leave_ = leaving >= blocks_each_way;
+    all_placed_ = wanted_.size() == blocks_each_way_ && room >= blocks_each_way_;
+    all_leave_ = leaving >= blocks_each_way_;
     opened_ = schedule_.gaps_opened();
     budget_ = map.budget();
     written_at_ = now_;
@@ -133,12 +136,12 @@ class step_follower {
 
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
-  static constexpr std::uint32_t most_write_backs = 16;  // blocks in a plan
   static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
   // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
-  static constexpr std::uint32_t blocks_each_way = 64;
-  static constexpr std::uint32_t enough = 32;            // of them may move until it is asked again, where all did fit
-  static constexpr std::uint64_t launches_per_plan = 8;  // at most
+  static constexpr bytes each_way{std::uint64_t{128} << 20};
+  static constexpr bytes enough{std::uint64_t{64} << 20};        // may move until it is asked again, where all did fit
+  static constexpr bytes written_back{std::uint64_t{32} << 20};  // in a plan, at most
+  static constexpr std::uint64_t launches_per_plan = 8;          // at most
 
   [[nodiscard]] bool known(block_id b) const { return b.value < segment_of_.size() && segment_of_[b.value] != none; }
   // Calls `visit(launches)` with the launches until blocks are used, once for blocks that lie together.
@@ -177,7 +180,7 @@ class step_follower {
     urgent_ = 0;
     std::size_t next = done_;
     for (;;) {
-      for (; next != missing_.size() && wanted_.size() != blocks_each_way; ++next) {
+      for (; next != missing_.size() && wanted_.size() != blocks_each_way_; ++next) {
         const missing_block m = missing_[next];
         const bool missing = is_missing(map, m.block);
         if (missing && m.at >= now_) {
@@ -190,7 +193,7 @@ class step_follower {
         }
         done_ += next == done_ ? 1 : 0;  // what comes in order is never looked at again
       }
-      if (wanted_.size() == blocks_each_way || looked_ >= end) {
+      if (wanted_.size() == blocks_each_way_ || looked_ >= end) {
         break;
       }
       append_missing_of(map, looked_, looked_ < now_ + issued, missing_);
@@ -272,7 +275,7 @@ class step_follower {
       const std::uint32_t count = std::min(schedule_.leaves(before), most - back);
       back += count;
       for (std::uint32_t b = first; b != first + count && next_used_by(gap, at); ++b) {
-        if (wanted_.size() == blocks_each_way) {
+        if (wanted_.size() == blocks_each_way_) {
           return;
         }
         if (is_missing(map, block_id{b})) {
@@ -290,7 +293,7 @@ class step_follower {
     for (std::size_t i = 0; i != std::min(room, wanted_.size()); ++i) {
       detail::append(
           out, {.what = action::prefetch, .why = i < urgent_ ? reason::issued : reason::predicted, .to = map.device()},
-          wanted_[i], from, blocks_each_way);
+          wanted_[i], blocks_each_way_, from);
     }
   }
 
@@ -313,7 +316,7 @@ class step_follower {
   std::int64_t write_leaving(const block_map& map, plan& out) {
     std::uint32_t count = 0;
     schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
-      if (count >= blocks_each_way) {
+      if (count >= blocks_each_way_) {
         return step_schedule::verdict::enough;
       }
       if (now_ + schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
@@ -335,7 +338,7 @@ class step_follower {
     std::uint32_t count = 0;
     schedule_.for_each_write_back([&](block_range blocks) {
       bool clean = true;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs; ++b) {
+      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs_; ++b) {
         const block_state& s = map[block_id{b}];
         if (!map.resident(block_id{b}) || !s.dirty || detail::is_dead(s)) {
           continue;
@@ -343,11 +346,11 @@ class step_follower {
         clean = false;
         if (s.moving == motion::none && s.writers == 0) {
           detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, block_id{b},
-                         0, most_write_backs / 2);
+                         std::max(1U, most_write_backs_ / 2));
           ++count;
         }
       }
-      if (count == most_write_backs) {
+      if (count == most_write_backs_) {
         return step_schedule::verdict::enough;
       }
       return clean ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
@@ -385,12 +388,15 @@ class step_follower {
       c.what = action::discard;
       c.why = reason::dead;
     }
-    detail::append(out, c, b);
+    detail::append(out, c, b, detail::blocks_per_command(map));
     return true;
   }
 
   step_schedule schedule_;
   bool write_back_;
+  std::uint32_t blocks_each_way_;
+  std::uint32_t enough_;
+  std::uint32_t most_write_backs_;
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
   std::vector<block_id> strays_{};         // on the device, and not used by the step
   std::uint64_t now_ = 0;                  // launches that have finished since
