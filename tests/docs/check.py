@@ -3,7 +3,7 @@
 
     check.py links SOURCE       relative links and anchors lead somewhere; files that are named in `code` exist
     check.py blocks SOURCE      every block is of a kind that is checked; shell commands, JSON, INI, output, templates
-    check.py messages SOURCE    every message of the library is in the guide, and every one in the guide in the library
+    check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the library
     check.py cpp SOURCE WORK -- COMPILER FLAGS...
     check.py cuda SOURCE WORK -- NVCC FLAGS...
     check.py c SOURCE WORK -- COMPILER FLAGS...
@@ -409,7 +409,7 @@ def configure_blocks(docs, source, work, build, cmake, with_cuda):
 GUIDE = "docs/guide.md"
 CALLS = re.compile(
     r"(?<![\w.:])(throw error|error|expects|log_?|options\.log|say|log_once|note_failure|failed|refuse|in\.refuse|fail)\s*\("
-    r"|(static_assert)\s*\(|std::string (?:message|why)\s*=|description\s*=|return (?=\"launch ')"
+    r"|std::string (?:message|why)\s*=|description\s*=|return (?=\"launch ')"
 )
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
@@ -435,19 +435,17 @@ def call_text(text, begin):
 
 
 def messages(source):
-    """(file, line, kind, fragments) of all that the headers may throw, log or stop with."""
+    """(file, line, fragments) of all that the headers may throw, log or stop with."""
     root = pathlib.Path(source)
     for file in sorted((root / "include/deepum").rglob("*.hpp")):
         text = file.read_text(encoding="utf-8")
-        plain = re.sub(r"//[^\n]*", lambda m: " " * len(m[0]), text) if False else text
-        for m in CALLS.finditer(plain):
-            kind = (m[1] or m[2] or "message").split(".")[-1]
-            call = call_text(plain, m.end() - 1 if m[0].endswith("(") else m.end())
+        for m in CALLS.finditer(text):
+            call = call_text(text, m.end() - 1 if m[0].endswith("(") else m.end())
             joined = re.sub(r'"\s*\n?\s*"', "", call)
             fragments = [f for f in LITERAL.findall(joined) if re.search(r"[a-z]{2,} [a-z]|[a-z]{4,}", f)]
             fragments = [f for f in fragments if " " in f.strip() and not f.startswith("%")]
-            if fragments and kind != "static_assert":
-                yield str(file.relative_to(root)), text.count("\n", 0, m.start()) + 1, kind, fragments
+            if fragments:
+                yield str(file.relative_to(root)), text.count("\n", 0, m.start()) + 1, fragments
 
 
 def explained(document):
@@ -460,15 +458,35 @@ def explained(document):
             yield line, [f.strip(" ") for f in text.split("…") if len(f.strip()) > 3]
 
 
+def check_metrics(source, guide):
+    """Every metric of the OpenMetrics text is explained, and no other."""
+    text = (pathlib.Path(source) / "include/deepum/metrics.hpp").read_text(encoding="utf-8")
+    known = set(re.findall(r'^ +\{"(\w+)", ', text, re.MULTILINE))
+    known |= set(re.findall(r'(?:family|by_reason)\("(\w+)", "', text))
+    named = {}
+    for line, span in documents.spans(guide):
+        if re.fullmatch(r"deepum_[a-z_]+", span):
+            named.setdefault(span.removeprefix("deepum_"), line)
+    for name in sorted(known - set(named)):
+        yield f"{GUIDE} does not explain the metric 'deepum_{name}'"
+    for name in sorted(set(named) - known):
+        yield f"{GUIDE}:{named[name]}: there is no metric 'deepum_{name}'"
+
+
 def check_messages(source, docs):
     guide = next((d for d in docs if d.path == GUIDE), None)
     if guide is None:
         yield f"there is no {GUIDE}"
         return
+    if (pathlib.Path(source) / "include/deepum/metrics.hpp").exists():
+        yield from check_metrics(source, guide)
     known = list(messages(source))
     literals = set()
     for file in (pathlib.Path(source) / "include/deepum").rglob("*.hpp"):
         literals.update(LITERAL.findall(re.sub(r'"\s*\n\s*"', "", file.read_text(encoding="utf-8"))))
+    for file in (pathlib.Path(source) / "kernel-helper").glob("*.c"):
+        literals.update(LITERAL.findall(re.sub(r'"\s*\n\s*"', "", file.read_text(encoding="utf-8"))))
+    # The reader's texts are formats: what is put into them is a gap, as in the guide.
     everything = "\n".join(literals)
     said = list(explained(guide))
     if not said:
@@ -478,7 +496,7 @@ def check_messages(source, docs):
             if f not in everything:
                 yield f"{GUIDE}:{line}: no message has '{f}'"
     quoted = "\n".join(f for _, fragments in said for f in fragments)
-    for file, line, _, fragments in known:
+    for file, line, fragments in known:
         if not any(f.strip() in quoted for f in fragments):
             yield f"{file}:{line}: {GUIDE} does not explain '{max(fragments, key=len)}'"
 

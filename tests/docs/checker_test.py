@@ -162,6 +162,14 @@ class Messages(unittest.TestCase):
         self.assertRegex(self.complaints("## Messages\n\n`n is positive`\n"), "x.hpp:2: .* does not explain 'there are no more")
         self.assertRegex(self.complaints("`n is positive`\n## Messages\n\n`there are no more … of them`\n"), "x.hpp:6: .*'n is positive'")
 
+    def test_metrics_are_those_of_the_library(self):
+        (self.folder / "include/deepum/metrics.hpp").write_text('      {"launches", "", "Launches.", s.launches},\n  family("up_seconds", "");\n')
+        guide = "`deepum_launches` `deepum_none`\n\n## Messages\n\n`there are no more … of them`, `n is positive`\n"
+        complaints = self.complaints(guide)
+        self.assertRegex(complaints, "does not explain the metric 'deepum_up_seconds'")
+        self.assertRegex(complaints, "guide.md:1: there is no metric 'deepum_none'")
+        self.assertEqual(complaints.count("metric"), 2)
+
     def test_what_the_guide_says_and_the_library_does_not_is_found(self):
         guide = "## Messages\n\n`there are no more … of them`, `n is positive`, `n is negative`\n"
         self.assertRegex(self.complaints(guide), "guide.md:3: no message has 'n is negative'")
