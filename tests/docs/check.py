@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks of the documentation: every block in it, its links, and the messages that the guide explains.
 
-    check.py links SOURCE       relative links and anchors lead somewhere; files that are named in `code` exist
+    check.py links SOURCE       relative links and anchors lead somewhere; files and commits that are named exist
     check.py blocks SOURCE      every block is of a kind that is checked; shell commands, JSON, INI, output, templates
     check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the library
     check.py cpp SOURCE WORK -- COMPILER FLAGS...
@@ -40,11 +40,25 @@ THE_BLOCK = re.compile(r"^ *// the block\n", re.MULTILINE)
 NAMED_FILE = re.compile(r"^(bench|cmake|docs|examples|include|kernel-helper|packaging|tests|deepum)/[\w./*-]+$")
 
 
+def check_commits(source, d):
+    """Commits that are named exist, where there is a history to look in."""
+    git = ["git", "-C", source]
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], text=True, capture_output=True, check=False)
+    if shallow.stdout.strip() != "false":
+        return
+    for first, text in documents.paragraphs(d):
+        for m in re.finditer(r"\bcommits?\s+`([0-9a-f]{7,40})`", text):
+            found = subprocess.run([*git, "cat-file", "-e", m[1] + "^{commit}"], capture_output=True, check=False)
+            if found.returncode:
+                yield f"{d.path}:{first + text.count(chr(10), 0, m.start())}: there is no commit {m[1]}"
+
+
 def check_links(source, docs):
     root = pathlib.Path(source)
     anchors = {d.path: d.anchors for d in docs}
     for d in docs:
         folder = (root / d.path).parent
+        yield from check_commits(str(source), d)
         for line, target in documents.links(d):
             if re.match(r"^(https?|mailto):", target):
                 if not re.match(r"^(https://[\w.-]+\.\w+(/\S*)?|http://(localhost|127\.0\.0\.1)\S*|mailto:\S+)$", target):

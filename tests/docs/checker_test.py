@@ -2,6 +2,7 @@
 """Tests of check.py: each kind of mistake in a document is found, at the line where it is."""
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -59,6 +60,13 @@ class Links(unittest.TestCase):
         ):
             with self.subTest(text):
                 self.assertRegex("\n".join(found(check.check_links, text)), why)
+
+
+    def test_a_commit_that_is_not_there_is_found(self):
+        git = ["git", "-C", SOURCE, "rev-parse", "--is-shallow-repository"]
+        if subprocess.run(git, text=True, capture_output=True, check=False).stdout.strip() != "false":
+            self.skipTest("no history")
+        self.assertRegex("\n".join(found(check.check_links, "a\n\nsee commit\n`0123456789`\n")), "of_a_test.md:3: there is no commit 0123456789")
 
 
 class Blocks(unittest.TestCase):
