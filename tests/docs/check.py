@@ -4,10 +4,11 @@
     check.py links SOURCE       relative links and anchors lead somewhere; files and commits that are named exist
     check.py blocks SOURCE      every block is of a kind that is checked; shell commands, JSON, INI, output, templates
     check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the library
-    check.py cpp SOURCE WORK -- COMPILER FLAGS...
-    check.py cuda SOURCE WORK -- NVCC FLAGS...
+    check.py cpp SOURCE WORK [--without=HEADER] -- COMPILER FLAGS...
+    check.py cuda SOURCE WORK [--without=HEADER] -- NVCC FLAGS...
     check.py c SOURCE WORK -- COMPILER FLAGS...
-                                C++, CUDA and C are compiled: all blocks of a language as one unit
+                                C++, CUDA and C are compiled: all blocks of a language as one unit, but for those that
+                                include a header of this library whose own library is missing here
     check.py cmake SOURCE WORK BUILD CMAKE [cuda]
                                 projects of a few lines are configured, with the library of the build tree BUILD
 
@@ -374,8 +375,11 @@ def unit(blocks, language):
     return text
 
 
-def compile_blocks(docs, language, work, command):
+def compile_blocks(docs, language, work, command, without=()):
     blocks = [b for d in docs for b in d.blocks if b.language in ("cpp", "cuda", "c") and unit_of(b) == language]
+    for b in [b for b in blocks if any(f"<{header}>" in b.code for header in without)]:
+        print(f"{b.where}: left out, what it includes is not installed here")
+        blocks.remove(b)
     if not blocks:
         return
     work = pathlib.Path(work)
@@ -530,7 +534,9 @@ def main(arguments):
     elif what == "messages":
         complaints = check_messages(source, docs)
     elif what in ("cpp", "cuda", "c"):
-        complaints = compile_blocks(docs, COMPILED[what], rest[0], rest[rest.index("--") + 1 :])
+        command = rest.index("--")
+        without = [option.removeprefix("--without=") for option in rest[1:command]]
+        complaints = compile_blocks(docs, COMPILED[what], rest[0], rest[command + 1 :], without)
     elif what == "cmake":
         complaints = configure_blocks(docs, source, *rest[:3], rest[3:] == ["cuda"])
     else:

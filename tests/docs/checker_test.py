@@ -130,14 +130,19 @@ class Compiled(unittest.TestCase):
         check.PREAMBLES = self.folder
         (self.folder / "f.cpp").write_text("#include <cstddef>\nvoid in_function(int n) {\n  {\n    // the block\n  }\n}\n")
 
-    def compiled(self, text):
+    def compiled(self, text, without=()):
         d = documents.parse("docs/of_a_test.md", text)
-        return "\n".join(check.compile_blocks([d], ".cpp", self.folder, ["c++", "-std=c++20", "-fsyntax-only", "-Wno-return-type"]))
+        return "\n".join(check.compile_blocks([d], ".cpp", self.folder, ["c++", "-std=c++20", "-fsyntax-only", "-Wno-return-type"], without))
 
     def test_programs_and_fragments_are_compiled_together(self):
         program = fence("cpp", "#include <vector>\nusing x = int;\nint main() { std::vector<x> v; }")
         part = "<!-- compiled in f.cpp -->\n" + fence("cpp", "#include <string>\nstd::string n = std::to_string(3); std::size_t m = n.size();")
         self.assertEqual(self.compiled(program + part + part + program), "")
+
+    def test_blocks_are_left_out_whose_library_is_missing(self):
+        text = fence("cpp", "#include <no/such.hpp>") + fence("cpp", "#include <vector>")
+        self.assertRegex(self.compiled(text), "no/such.hpp")
+        self.assertEqual(self.compiled(text, ["no/such.hpp"]), "")
 
     def test_an_error_is_told_with_its_line(self):
         part = "text\n<!-- compiled in f.cpp -->\n" + fence("cpp", "#include <string>\nint a = n;\nint b = none;")
