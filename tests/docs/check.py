@@ -118,6 +118,7 @@ class Programs:
             self.flags[str(script.relative_to(self.root))] = known
         run = (self.root / "run").read_text(encoding="utf-8")
         self.commands = set(re.findall(r"^  (\w+)(?: [\w|]+)*\) ", run[run.rindex("case \"$command\"") :], re.MULTILINE))
+        self.benchmarks = set(re.findall(r"^ +(\w+)\)", re.search(r"^bench\(\) \{(.*?)^\}", run, re.M | re.S)[1], re.M))
         self.run_words = set(re.findall(r"(?<![\w-])--?\w[\w-]*|\b\w+\b", run))
         self.presets = set()
         presets = json.loads((self.root / "CMakePresets.json").read_text(encoding="utf-8"))
@@ -160,7 +161,7 @@ class Programs:
                 for word in rest[1:]:
                     if re.match(r"^--\w", word) and word.split("=")[0] not in self.run_words:
                         yield f"./run {rest[0]} knows no '{word}'"
-                if rest[0] == "bench" and len(rest) > 1 and rest[1] not in ("replay", "micro"):
+                if rest[0] == "bench" and len(rest) > 1 and rest[1] not in self.benchmarks:
                     yield f"./run bench knows no '{rest[1]}'"
             return
         program = name.removeprefix("build/bin/")
