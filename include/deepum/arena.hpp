@@ -577,6 +577,7 @@ class arena {
   std::atomic<int> streams_{0};
 };
 
+/// An arena is of the memory kind that its device has chosen, where the program names none.
 template <class Device>
 arena(Device&, arena_options = {}) -> arena<typename Device::default_memory>;
 

@@ -61,13 +61,14 @@ struct typed_operand {
   operator operand() const { return {pointer, size, mode}; }  // NOLINT(google-explicit-constructor): it is one
 };
 
-/// The launch reads the memory and leaves it as it is.
+/// The launch reads the memory, the whole allocation or part, and leaves it as it is.
 /// @param p  Into the arena; elsewhere it is only an argument.
-/// @param n  Elements from there on (bytes, where `T` is void); without it the whole allocation or part.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> reads(T* p) {
   return {p, operand::whole, access::read};
 }
+/// The same of some elements.
+/// @param n  Elements from there on (bytes, where `T` is void).
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> reads(T* p, std::uint64_t n) {
   return {p, detail::size_of_elements<T>(n), access::read};
@@ -79,6 +80,7 @@ template <class T>
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
   return {p, operand::whole, access::update};
 }
+/// The same of some elements, as `reads`.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> updates(T* p, std::uint64_t n) {
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
@@ -93,6 +95,7 @@ template <class T>
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
   return {p, operand::whole, access::overwrite};
 }
+/// The same of some elements, as `reads`.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> overwrites(T* p, std::uint64_t n) {
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
