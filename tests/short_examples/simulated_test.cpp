@@ -1,0 +1,39 @@
+// The short examples that run on the simulated GPU, each in a namespace of its own, so that one compilation does for
+// all of them. They check their own results.
+
+#include <deepum/deepum.hpp>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace streams_example {
+#include "../../examples/streams.cpp"
+}
+namespace warm_start_example {
+#include "../../examples/warm_start.cpp"
+}
+namespace memory_kinds_example {
+#include "../../examples/memory_kinds.cpp"
+}
+
+namespace simulated_test {
+
+TEST_CASE("two streams that wait for each other's events find what one host would") {
+  CHECK(streams_example::main() == 0);
+}
+
+TEST_CASE("the first step with saved tables is faster than the one without") { CHECK(warm_start_example::main() == 0); }
+
+TEST_CASE("both memory kinds hold the same contents after the same program") {
+  CHECK(memory_kinds_example::main() == 0);
+}
+
+}  // namespace simulated_test
