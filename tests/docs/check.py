@@ -3,7 +3,9 @@
 
     check.py links SOURCE       relative links and anchors lead somewhere; files and commits that are named exist
     check.py blocks SOURCE      every block is of a kind that is checked; shell commands, JSON, INI, output, templates
-    check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the library
+    check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the
+                                library
+    check.py figures SOURCE     figures of the documents that repeat measurements stand in one that has them
     check.py cpp SOURCE WORK [--without=HEADER] -- COMPILER FLAGS...
     check.py cuda SOURCE WORK [--without=HEADER] -- NVCC FLAGS...
     check.py c SOURCE WORK -- COMPILER FLAGS...
@@ -44,7 +46,9 @@ NAMED_FILE = re.compile(r"^(bench|cmake|docs|examples|include|kernel-helper|pack
 def check_commits(source, d):
     """Commits that are named exist, where there is a history to look in."""
     git = ["git", "-C", source]
-    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], text=True, capture_output=True, check=False)
+    shallow = subprocess.run(
+        [*git, "rev-parse", "--is-shallow-repository"], text=True, capture_output=True, check=False
+    )
     if shallow.stdout.strip() != "false":
         return
     for first, text in documents.paragraphs(d):
@@ -62,7 +66,9 @@ def check_links(source, docs):
         yield from check_commits(str(source), d)
         for line, target in documents.links(d):
             if re.match(r"^(https?|mailto):", target):
-                if not re.match(r"^(https://[\w.-]+\.\w+(/\S*)?|http://(localhost|127\.0\.0\.1)\S*|mailto:\S+)$", target):
+                if not re.match(
+                    r"^(https://[\w.-]+\.\w+(/\S*)?|http://(localhost|127\.0\.0\.1)\S*|mailto:\S+)$", target
+                ):
                     yield f"{d.path}:{line}: '{target}' is no address to link to (https)"
                 continue
             name, _, anchor = target.partition("#")
@@ -78,7 +84,9 @@ def check_links(source, docs):
             if not NAMED_FILE.match(text):
                 continue
             # Headers as they are included, and files as seen from the root or from the document.
-            if not any(list(r.glob(text.rstrip("/"))) for r in (root, root / "include", folder, root / "include/deepum")):
+            if not any(
+                list(r.glob(text.rstrip("/"))) for r in (root, root / "include", folder, root / "include/deepum")
+            ):
                 yield f"{d.path}:{line}: there is no file '{text}'"
 
 
@@ -88,8 +96,8 @@ COMPILED = {"cpp": ".cpp", "cuda": ".cu", "c": ".c", "cmake": ""}
 
 # What shell blocks may call beside the programs of this repository.
 COMMANDS = set(
-    "apt-get bash cc cd cmake conan cp ctest curl doxygen env export g++ git make mkdir nsys nvcc pip pkg-config python3 rm "
-    "sudo tar vcpkg".split()
+    "apt-get bash cc cd cmake conan cp ctest curl doxygen env export g++ git make mkdir nsys nvcc pip pkg-config"
+    " python3 rm sudo tar vcpkg".split()
 )
 
 
@@ -117,7 +125,7 @@ class Programs:
             known = set(re.findall(r"add_argument\(\s*\"(--[\w-]+)\"", script.read_text(encoding="utf-8")))
             self.flags[str(script.relative_to(self.root))] = known
         run = (self.root / "run").read_text(encoding="utf-8")
-        self.commands = set(re.findall(r"^  (\w+)(?: [\w|]+)*\) ", run[run.rindex("case \"$command\"") :], re.MULTILINE))
+        self.commands = set(re.findall(r"^  (\w+)(?: [\w|]+)*\) ", run[run.rindex('case "$command"') :], re.MULTILINE))
         self.benchmarks = set(re.findall(r"^ +(\w+)\)", re.search(r"^bench\(\) \{(.*?)^\}", run, re.M | re.S)[1], re.M))
         self.run_words = set(re.findall(r"(?<![\w-])--?\w[\w-]*|\b\w+\b", run))
         self.presets = set()
@@ -172,7 +180,9 @@ class Programs:
                     yield f"{program} has no flag '{flag}'"
             return
         if name.startswith("build/") or "/" in name or name not in COMMANDS:
-            yield f"'{name}' is no program of this repository and none that is expected (COMMANDS in tests/docs/check.py)"
+            yield (
+                f"'{name}' is no program of this repository and none that is expected (COMMANDS in tests/docs/check.py)"
+            )
             return
         for i, word in enumerate(rest):
             option = re.match(r"^-D(DEEPUM_\w+)=", word)
@@ -233,7 +243,9 @@ def check_output(block, source_words):
 def check_template(block, source):
     """A template of a document: each of its headings is used by a document beside it."""
     folder = (pathlib.Path(source) / block.path).parent
-    others = "\n".join(p.read_text(encoding="utf-8") for p in folder.glob("*.md") if p.name != pathlib.Path(block.path).name)
+    others = "\n".join(
+        p.read_text(encoding="utf-8") for p in folder.glob("*.md") if p.name != pathlib.Path(block.path).name
+    )
     headings = [h for h in re.findall(r"^##+ .*$", block.code, re.MULTILINE)]
     if not headings:
         yield f"{block.where}: Markdown without headings, of which nothing can be checked"
@@ -370,7 +382,13 @@ def unit(blocks, language):
         before, after = THE_BLOCK.split(around)
         before = before.replace("in_function", f"block_{n}")  # C has no namespaces
         line = before.count("\n") + 2
-        made.append((n, before + lines_from(b.path, b.line, code + "\n") + lines_from(preamble.name, line, after), preamble.name))
+        made.append(
+            (
+                n,
+                before + lines_from(b.path, b.line, code + "\n") + lines_from(preamble.name, line, after),
+                preamble.name,
+            )
+        )
     for n, code, name in made:
         put(n, code, name, 1)
     return text
@@ -416,8 +434,17 @@ def configure_blocks(docs, source, work, build, cmake, with_cuda):
         tree = folder / "third_party/deepum"
         if not tree.is_symlink():
             tree.symlink_to(pathlib.Path(source).resolve())
-        command = [cmake, "-S", folder, "-B", folder / "build", f"-Ddeepum_DIR={build}", "-DDEEPUM_CUDA=AUTO",
-                   f"-DFETCHCONTENT_SOURCE_DIR_DEEPUM={source}", "-Wno-dev"]  # fmt: skip
+        command = [
+            cmake,
+            "-S",
+            folder,
+            "-B",
+            folder / "build",
+            f"-Ddeepum_DIR={build}",
+            "-DDEEPUM_CUDA=AUTO",
+            f"-DFETCHCONTENT_SOURCE_DIR_DEEPUM={source}",
+            "-Wno-dev",
+        ]
         made = subprocess.run(command, text=True, capture_output=True, check=False)
         if made.returncode:
             yield f"{b.where}:\n{made.stdout}{made.stderr}"
@@ -427,7 +454,8 @@ def configure_blocks(docs, source, work, build, cmake, with_cuda):
 
 GUIDE = "docs/guide.md"
 CALLS = re.compile(
-    r"(?<![\w.:])(throw error|error|expects|log_?|options\.log|say|log_once|note_failure|failed|refuse|in\.refuse|fail)\s*\("
+    r"(?<![\w.:])(throw"
+    r" error|error|expects|log_?|options\.log|say|log_once|note_failure|failed|refuse|in\.refuse|fail)\s*\("
     r"|std::string (?:message|why)\s*=|description\s*=|return (?=\"launch ')"
 )
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
@@ -520,6 +548,44 @@ def check_messages(source, docs):
             yield f"{file}:{line}: {GUIDE} does not explain '{max(fragments, key=len)}'"
 
 
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+MEASURED = re.compile(
+    r"^(README\.md|kernel-helper/README\.md|docs/(adr/.*|bounds|cuda|mapped_memory|replay|simulator)\.md)$"
+)
+REPEATING = ("docs/guide.md", "docs/comparison.md", "docs/dead_ends.md")
+FIGURE = re.compile(r"(?<![\w.,/-])\d+\.\d+(?!\d|\.\d|\w)")
+VERSION = re.compile(r"(CUDA|TensorFlow|CMake|driver|g\+\+|version) \d+(\.\d+)*")
+
+
+def check_figures(source, docs):
+    """Decimals of documents that repeat figures: each stands in a document of measurements, perhaps with more digits, or
+    has its source beside it, an address in the same paragraph or row."""
+    texts = [
+        t for d in docs if MEASURED.match(d.path) for t in [text for _, text in d.prose] + [b.code for b in d.blocks]
+    ]
+    known = {figure for text in texts for figure in FIGURE.findall(text)}
+
+    def stands(figure):
+        digits = len(figure.partition(".")[2])
+        return any(figure == k or f"{float(k):.{digits}f}" == figure for k in known)
+
+    for d in docs:
+        if d.path not in REPEATING:
+            continue
+        for first, text in documents.paragraphs(d):
+            table = text.lstrip().startswith("|")
+            for n, part in enumerate(text.split("\n") if table else [text]):
+                if "](https://" in part:
+                    continue
+                for m in FIGURE.finditer(VERSION.sub(lambda v: " " * len(v[0]), part)):
+                    if not stands(m[0]):
+                        line = first + n + part.count("\n", 0, m.start())
+                        yield (
+                            f"{d.path}:{line}: {m[0]} stands in no document of measurements, and no source is beside it"
+                        )
+
+
 # --- main ------------------------------------------------------------------------------------------------------------
 
 
@@ -534,6 +600,8 @@ def main(arguments):
         complaints = check_blocks(source, docs)
     elif what == "messages":
         complaints = check_messages(source, docs)
+    elif what == "figures":
+        complaints = check_figures(source, docs)
     elif what in ("cpp", "cuda", "c"):
         command = rest.index("--")
         without = [option.removeprefix("--without=") for option in rest[1:command]]

@@ -24,18 +24,26 @@ def fence(language, code):
 
 class Documents(unittest.TestCase):
     def test_blocks_have_their_language_place_and_preamble(self):
-        d = documents.parse("a.md", "# T\n\n<!-- compiled in x.cpp -->\n```cpp\none\ntwo\n```\n\n- item\n\n  ~~~sh\n  ls\n  ~~~\n")
-        self.assertEqual([(b.language, b.line, b.code, b.marker) for b in d.blocks],
-                         [("cpp", 5, "one\ntwo\n", "x.cpp"), ("sh", 12, "ls\n", "")])  # fmt: skip
+        d = documents.parse(
+            "a.md", "# T\n\n<!-- compiled in x.cpp -->\n```cpp\none\ntwo\n```\n\n- item\n\n  ~~~sh\n  ls\n  ~~~\n"
+        )
+        self.assertEqual(
+            [(b.language, b.line, b.code, b.marker) for b in d.blocks],
+            [("cpp", 5, "one\ntwo\n", "x.cpp"), ("sh", 12, "ls\n", "")],
+        )
         self.assertEqual(d.complaints, [])
 
     def test_what_no_block_is_is_complained_of(self):
         self.assertRegex(documents.parse("a.md", "text\n\n    code();\n").complaints[0], "a.md:3: an indented block")
         self.assertRegex(documents.parse("a.md", "```cpp\nint x;\n").complaints[0], "does not end")
-        self.assertRegex(documents.parse("a.md", "<!-- compiled in x.cpp -->\n\ntext\n").complaints[0], "no block follows")
+        self.assertRegex(
+            documents.parse("a.md", "<!-- compiled in x.cpp -->\n\ntext\n").complaints[0], "no block follows"
+        )
 
     def test_anchors_are_those_of_github(self):
-        d = documents.parse("a.md", "# A `code`, and: more!\n## Two\n## Two\n## [Linked](b.md) words\n```sh\n# no heading\n```\n")
+        d = documents.parse(
+            "a.md", "# A `code`, and: more!\n## Two\n## Two\n## [Linked](b.md) words\n```sh\n# no heading\n```\n"
+        )
         self.assertEqual(d.anchors, {"a-code-and-more", "two", "two-1", "linked-words"})
 
     def test_links_and_code_go_over_the_end_of_a_line(self):
@@ -46,7 +54,10 @@ class Documents(unittest.TestCase):
 
 class Links(unittest.TestCase):
     def test_what_is_there_is_no_mistake(self):
-        text = "[a](cuda.md) [b](../README.md#try-it) [c](#here) [d](https://example.org/x) `docs/adr/*.md` `deepum/arena.hpp`\n# Here\n"
+        text = (
+            "[a](cuda.md) [b](../README.md#try-it) [c](#here) [d](https://example.org/x) `docs/adr/*.md`"
+            " `deepum/arena.hpp`\n# Here\n"
+        )
         self.assertEqual(found(check.check_links, text), [])
 
     def test_what_is_not_there_is_found(self):
@@ -61,19 +72,24 @@ class Links(unittest.TestCase):
             with self.subTest(text):
                 self.assertRegex("\n".join(found(check.check_links, text)), why)
 
-
     def test_a_commit_that_is_not_there_is_found(self):
         git = ["git", "-C", SOURCE, "rev-parse", "--is-shallow-repository"]
         if subprocess.run(git, text=True, capture_output=True, check=False).stdout.strip() != "false":
             self.skipTest("no history")
-        self.assertRegex("\n".join(found(check.check_links, "a\n\nsee commit\n`0123456789`\n")), "of_a_test.md:3: there is no commit 0123456789")
+        self.assertRegex(
+            "\n".join(found(check.check_links, "a\n\nsee commit\n`0123456789`\n")),
+            "of_a_test.md:3: there is no commit 0123456789",
+        )
 
 
 class Blocks(unittest.TestCase):
     def test_what_is_right_is_no_mistake(self):
         text = (
-            fence("sh", "./run demo   # comment\nDEEPUM_MANAGED_LIMIT=2GiB ./run gpu\nbuild/bin/train_gpt --policy all --nohold \\\n --steps=3 && "
-                        "cmake --preset release\ncmake --build --preset dev --target train_gpt -j 2")  # fmt: skip
+            fence(
+                "sh",
+                "./run demo   # comment\nDEEPUM_MANAGED_LIMIT=2GiB ./run gpu\nbuild/bin/train_gpt --policy all --nohold"
+                " \\\n --steps=3 && cmake --preset release\ncmake --build --preset dev --target train_gpt -j 2",
+            )
             + fence("json", '{"a": [1]}')
             + fence("ini", "[requires]\ndeepum/[~0.1]")
             + fence("cpp", "#include <deepum/arena.hpp>")
@@ -128,15 +144,23 @@ class Compiled(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.addCleanup(setattr, check, "PREAMBLES", check.PREAMBLES)
         check.PREAMBLES = self.folder
-        (self.folder / "f.cpp").write_text("#include <cstddef>\nvoid in_function(int n) {\n  {\n    // the block\n  }\n}\n")
+        (self.folder / "f.cpp").write_text(
+            "#include <cstddef>\nvoid in_function(int n) {\n  {\n    // the block\n  }\n}\n"
+        )
 
     def compiled(self, text, without=()):
         d = documents.parse("docs/of_a_test.md", text)
-        return "\n".join(check.compile_blocks([d], ".cpp", self.folder, ["c++", "-std=c++20", "-fsyntax-only", "-Wno-return-type"], without))
+        return "\n".join(
+            check.compile_blocks(
+                [d], ".cpp", self.folder, ["c++", "-std=c++20", "-fsyntax-only", "-Wno-return-type"], without
+            )
+        )
 
     def test_programs_and_fragments_are_compiled_together(self):
         program = fence("cpp", "#include <vector>\nusing x = int;\nint main() { std::vector<x> v; }")
-        part = "<!-- compiled in f.cpp -->\n" + fence("cpp", "#include <string>\nstd::string n = std::to_string(3); std::size_t m = n.size();")
+        part = "<!-- compiled in f.cpp -->\n" + fence(
+            "cpp", "#include <string>\nstd::string n = std::to_string(3); std::size_t m = n.size();"
+        )
         self.assertEqual(self.compiled(program + part + part + program), "")
 
     def test_blocks_are_left_out_whose_library_is_missing(self):
@@ -154,6 +178,22 @@ class Compiled(unittest.TestCase):
         self.assertRegex(self.compiled(part + fence("cpp", "int main() { std::vector<int> v; }")), "error")
 
 
+class Figures(unittest.TestCase):
+    def complaints(self, text):
+        measured = documents.parse("docs/cuda.md", "took 17.830 ms and 38.0 ms\n")
+        return list(check.check_figures(SOURCE, [measured, documents.parse("docs/guide.md", text)]))
+
+    def test_figures_that_stand_somewhere_are_right(self):
+        text = (
+            "17.8 ms, 17.83 ms, 38.0; CUDA 12.2 and TensorFlow 1.13.1\n\n[99.9](https://example.org) %\n\n| a | 5 |\n"
+        )
+        self.assertEqual(self.complaints(text), [])
+
+    def test_figures_that_stand_nowhere_are_found(self):
+        self.assertRegex(self.complaints("a\n17.9 ms\n")[0], "docs/guide.md:2: 17.9 stands in no document")
+        self.assertRegex(self.complaints("[1.5](https://example.org)\n\n| 38.0 |\n| 38.1 |\n")[0], "guide.md:4: 38.1")
+
+
 class Messages(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -161,8 +201,8 @@ class Messages(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "include/deepum").mkdir(parents=True)
         (self.folder / "include/deepum/x.hpp").write_text(
-            'void f() {\n  throw error(status::unsupported, "there are no more " +\n      std::to_string(n) + " of "\n      "them");\n}\n'
-            'void g() { expects(n > 0, "n is positive"); }\n'
+            'void f() {\n  throw error(status::unsupported, "there are no more " +\n      std::to_string(n) + " of "\n '
+            '     "them");\n}\nvoid g() { expects(n > 0, "n is positive"); }\n'
         )
 
     def complaints(self, guide):
@@ -172,11 +212,18 @@ class Messages(unittest.TestCase):
         self.assertEqual(self.complaints("## Messages\n\n`there are no more … of them`, `n is positive`\n"), "")
 
     def test_what_the_library_says_and_the_guide_does_not_is_found(self):
-        self.assertRegex(self.complaints("## Messages\n\n`n is positive`\n"), "x.hpp:2: .* does not explain 'there are no more")
-        self.assertRegex(self.complaints("`n is positive`\n## Messages\n\n`there are no more … of them`\n"), "x.hpp:6: .*'n is positive'")
+        self.assertRegex(
+            self.complaints("## Messages\n\n`n is positive`\n"), "x.hpp:2: .* does not explain 'there are no more"
+        )
+        self.assertRegex(
+            self.complaints("`n is positive`\n## Messages\n\n`there are no more … of them`\n"),
+            "x.hpp:6: .*'n is positive'",
+        )
 
     def test_metrics_are_those_of_the_library(self):
-        (self.folder / "include/deepum/metrics.hpp").write_text('      {"launches", "", "Launches.", s.launches},\n  family("up_seconds", "");\n')
+        (self.folder / "include/deepum/metrics.hpp").write_text(
+            '      {"launches", "", "Launches.", s.launches},\n  family("up_seconds", "");\n'
+        )
         guide = "`deepum_launches` `deepum_none`\n\n## Messages\n\n`there are no more … of them`, `n is positive`\n"
         complaints = self.complaints(guide)
         self.assertRegex(complaints, "does not explain the metric 'deepum_up_seconds'")

@@ -60,7 +60,7 @@ def parse(path, text):
                 document.blocks.append(block)
                 fence = None
             else:
-                block.code += line[len(indent):] if line.startswith(indent) else line.lstrip()
+                block.code += line[len(indent) :] if line.startswith(indent) else line.lstrip()
                 block.code += "\n"
             continue
         if opening:

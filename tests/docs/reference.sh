@@ -22,10 +22,19 @@ run_doxygen </dev/null
 # Members of the other ones say it by their names, or are documented at the concept that they model.
 in_full='arena|array|allocator|residency|host_view|stream|error|trace|nvtx_marks|scratch|temporary_storage'
 in_full+='|cublas_calls|cudnn_calls|cub_calls|thrust_calls|thrust_allocator|pmr_resource'
-printf '%s\n' 'WARN_IF_UNDOCUMENTED = YES' 'WARN_AS_ERROR = NO' 'GENERATE_HTML = NO' 'GENERATE_XML = YES' "WARN_LOGFILE = $out/undocumented.txt" |
-  run_doxygen
-missing=$(grep -E " Compound .* is not documented| \((function|enumeration)\) of namespace .* is not documented| \(function\) of class deepum::v0::(interop::)?($in_full) is not documented| \(function\) of file " \
-  "$out/undocumented.txt" | grep -vE 'Member operator|get_property' || true)
+run_doxygen <<TEXT
+WARN_IF_UNDOCUMENTED = YES
+WARN_AS_ERROR = NO
+WARN_LOGFILE = $out/undocumented.txt
+GENERATE_HTML = NO
+GENERATE_XML = YES
+TEXT
+needed=' Compound '
+needed+='| \((function|enumeration)\) of namespace '
+needed+='| \(function\) of file '
+needed+="| \(function\) of class deepum::v0::(interop::)?($in_full) "
+missing=$(grep 'is not documented' "$out/undocumented.txt" | grep -E "$needed" |
+  grep -vE 'Member operator|get_property' || true)
 if [[ -n $missing ]]; then
   echo "without a docstring:"
   echo "$missing"
