@@ -2,7 +2,8 @@
 """Checks of the documentation: every block in it, its links, and the messages that the guide explains.
 
     check.py links SOURCE       relative links and anchors lead somewhere; files and commits that are named exist
-    check.py blocks SOURCE      every block is of a kind that is checked; shell commands, JSON, INI, output, templates
+    check.py blocks SOURCE      every block is of a kind that is checked; shell commands, JSON, INI, diffs, output,
+                                templates
     check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the
                                 library
     check.py figures SOURCE     figures of the documents that repeat measurements stand in one that has them
@@ -240,6 +241,18 @@ def check_output(block, source_words):
             yield f"{block.where}: output with '{word}', which no program prints"
 
 
+def check_diff(block, source):
+    """What goes stands in one example as it was, what comes in another one as it is."""
+    files = [f for f in (pathlib.Path(source) / "examples").rglob("*") if f.suffix in (".cpp", ".cu", ".hpp")]
+    texts = [set(f.read_text(encoding="utf-8").split("\n")) for f in files]
+    for sign, of in (("-", "what goes"), ("+", "what comes")):
+        lines = [line[1:] for line in block.code.split("\n") if line.startswith(sign)]
+        if lines and not any(all(line in text for line in lines) for text in texts):
+            best = max(texts, key=lambda text: sum(line in text for line in lines))
+            missing = next(line for line in lines if line not in best)
+            yield f"{block.where}: no example has {of}: '{missing.strip()}'"
+
+
 def check_template(block, source):
     """A template of a document: each of its headings is used by a document beside it."""
     folder = (pathlib.Path(source) / block.path).parent
@@ -283,6 +296,8 @@ def check_blocks(source, docs):
                     configparser.ConfigParser(allow_no_value=True, delimiters=("=",)).read_string(b.code)
                 except configparser.Error as e:
                     yield f"{b.where}: {e}"
+            elif b.language == "diff":
+                yield from check_diff(b, source)
             elif b.language == "markdown":
                 yield from check_template(b, source)
             elif b.language in ("", "text"):
@@ -559,8 +574,8 @@ VERSION = re.compile(r"(CUDA|TensorFlow|CMake|driver|g\+\+|version) \d+(\.\d+)*"
 
 
 def check_figures(source, docs):
-    """Decimals of documents that repeat figures: each stands in a document of measurements, perhaps with more digits, or
-    has its source beside it, an address in the same paragraph or row."""
+    """Decimals of documents that repeat figures: each stands in a document of measurements, perhaps with more digits,
+    or has its source beside it, an address in the same paragraph or row."""
     texts = [
         t for d in docs if MEASURED.match(d.path) for t in [text for _, text in d.prose] + [b.code for b in d.blocks]
     ]

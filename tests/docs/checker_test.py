@@ -92,6 +92,7 @@ class Blocks(unittest.TestCase):
             )
             + fence("json", '{"a": [1]}')
             + fence("ini", "[requires]\ndeepum/[~0.1]")
+            + fence("diff", "+int main() {")
             + fence("cpp", "#include <deepum/arena.hpp>")
             + fence("cpp", "#include <vector>\nint main() {}")
             + fence("", "policy  step [ms]  faults\nauto 1.5 0")
@@ -120,6 +121,8 @@ class Blocks(unittest.TestCase):
             ("rust", "fn main() {}", "nothing checks the language 'rust'"),
             ("cpp", "int x = 1;", "neither a program nor includes"),
             ("", "policy xyzzy", "output with 'xyzzy'"),
+            ("diff", "+deepum::areena arena{gpu};", "no example has what comes: 'deepum::areena"),
+            ("diff", "-int mian() {", "no example has what goes: 'int mian"),
             ("markdown", "## No such heading anywhere", "no document has the heading"),
             ("markdown", "text", "nothing can be checked"),
         ):
