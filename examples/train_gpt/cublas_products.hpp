@@ -4,12 +4,14 @@
 #include "blas_layout.hpp"
 #include "gemm.hpp"
 #include <deepum/error.hpp>
+#include <deepum/interop/cublas_gemm.hpp>
 #include <deepum/units.hpp>
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -22,11 +24,7 @@ inline void check_cuda(cudaError_t result, const char* api) {
   throw deepum::error(deepum::status::device_failure, std::string(api) + ": " + cudaGetErrorString(result), api,
                       static_cast<int>(result));
 }
-inline void check_cublas(cublasStatus_t result, const char* api) {
-  if (result == CUBLAS_STATUS_SUCCESS) return;
-  throw deepum::error(deepum::status::device_failure, std::string(api) + ": " + cublasGetStatusString(result), api,
-                      static_cast<int>(result));
-}
+using deepum::interop::check_cublas;
 
 /// Several products of matrices of one shape, whose elements lie this far apart from one product to the next.
 struct product_batch {
@@ -81,20 +79,11 @@ class cublas_products {
     constexpr float one = 1.0F;
     const float old = how == result::add ? 1.0F : 0.0F;
     constexpr cublasComputeType_t compute = std::is_same_v<T, float> ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
-    if (batch.count == 1) {
-      check_cublas(
-          cublasGemmEx(handle_, operation(left), operation(right), number(c.columns), number(c.rows), number(a.columns),
-                       &one, b.data, type_of<T>, number(left.stride), a.data, type_of<T>, number(right.stride), &old,
-                       c.data, type_of<C>, number(out.stride), compute, CUBLAS_GEMM_DEFAULT),
-          "cublasGemmEx");
-      return;
-    }
-    check_cublas(
-        cublasGemmStridedBatchedEx(handle_, operation(left), operation(right), number(c.columns), number(c.rows),
-                                   number(a.columns), &one, b.data, type_of<T>, number(left.stride), batch.b, a.data,
-                                   type_of<T>, number(right.stride), batch.a, &old, c.data, type_of<C>,
-                                   number(out.stride), batch.c, number(batch.count), compute, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmStridedBatchedEx");
+    const auto count = batch.count == 1 ? std::nullopt : std::optional(batch.count);
+    deepum::interop::enqueue_gemm(handle_, {c.columns, c.rows, a.columns, operation(left), operation(right)}, count,
+                                  &one, {b.data, type_of<T>, left.stride, batch.b},
+                                  {a.data, type_of<T>, right.stride, batch.a}, &old,
+                                  {c.data, type_of<C>, out.stride, batch.c}, compute);
   }
 
  private:
@@ -102,10 +91,6 @@ class cublas_products {
   static constexpr cudaDataType_t type_of = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
 
   static cublasOperation_t operation(const blas_layout& l) { return l.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
-  static int number(std::int64_t n) {
-    deepum::expects(n >= 0 && n <= INT32_MAX, "a matrix is too large for cuBLAS");
-    return static_cast<int>(n);
-  }
 
   void use(cudaStream_t stream) {
     if (used_ && stream == stream_) return;

@@ -241,17 +241,19 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void*, std::size_t) { retur
 cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasGetStatusString(cublasStatus_t) { return "a status"; }
-cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
-                            const void*, const void* a, cudaDataType type, int lda, const void* b, cudaDataType,
-                            int ldb, const void* beta, void* c, cudaDataType of_result, int ldc, cublasComputeType_t,
-                            cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmEx_64(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m,
+                               std::int64_t n, std::int64_t k, const void*, const void* a, cudaDataType type,
+                               std::int64_t lda, const void* b, cudaDataType, std::int64_t ldb, const void* beta,
+                               void* c, cudaDataType of_result, std::int64_t ldc, cublasComputeType_t,
+                               cublasGemmAlgo_t) {
   return multiply(blas_stream, ta, tb, m, n, k, a, type, lda, 0, b, ldb, 0, beta, c, of_result, ldc, 0, 1);
 }
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                                          int k, const void*, const void* a, cudaDataType type, int lda, long long sa,
-                                          const void* b, cudaDataType, int ldb, long long sb, const void* beta, void* c,
-                                          cudaDataType of_result, int ldc, long long sc, int batches,
-                                          cublasComputeType_t, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m,
+                                             std::int64_t n, std::int64_t k, const void*, const void* a,
+                                             cudaDataType type, std::int64_t lda, long long sa, const void* b,
+                                             cudaDataType, std::int64_t ldb, long long sb, const void* beta, void* c,
+                                             cudaDataType of_result, std::int64_t ldc, long long sc,
+                                             std::int64_t batches, cublasComputeType_t, cublasGemmAlgo_t) {
   return multiply(blas_stream, ta, tb, m, n, k, a, type, lda, sa, b, ldb, sb, beta, c, of_result, ldc, sc, batches);
 }
 }

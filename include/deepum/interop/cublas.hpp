@@ -3,6 +3,7 @@
 #include <deepum/arena.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/error.hpp>
+#include <deepum/interop/cublas_gemm.hpp>
 #include <deepum/interop/scratch.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/stream.hpp>
@@ -20,7 +21,6 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,25 +32,7 @@ namespace deepum {
 inline namespace v0 {
 namespace interop {
 
-/// @errors  `status::device_failure`, with the number and words of cuBLAS.
-inline void check_cublas(cublasStatus_t result, const char* api,
-                         std::source_location where = std::source_location::current()) {
-  if (result != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
-    throw error(status::device_failure, std::string(api) + ": " + cublasGetStatusString(result), api,
-                static_cast<int>(result), where);
-  }
-}
-
-/// C = alpha * op(A) * op(B) + beta * C: C has m rows and n columns, op(A) k columns. Matrices are column-major.
-struct gemm_shape {
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  cublasOperation_t op_a = CUBLAS_OP_N;
-  cublasOperation_t op_b = CUBLAS_OP_N;
-};
-
-/// How it is computed.
+/// How a product is computed.
 struct gemm_options {
   /// Nothing: sums in the precision of `scalar_of<C>`.
   std::optional<cublasComputeType_t> compute{};
@@ -181,14 +163,7 @@ class cublas_calls {
   launch_id gemm(std::string_view name, const gemm_shape& shape, scalar_of<C> alpha, const A* a, std::int64_t lda,
                  const B* b, std::int64_t ldb, scalar_of<C> beta, C* c, std::int64_t ldc,
                  const gemm_options& options = {}) {
-    const stored_shape stored = checked(shape, {lda, 0}, {ldb, 0}, {ldc, 0}, 1);
-    return multiply(name, stored, 1, a, b, c, detail::is_zero(beta), [&] {
-      with_scalars<C>(options, alpha, beta, [&](const void* p_alpha, const void* p_beta, cublasComputeType_t compute) {
-        check_cublas(cublasGemmEx_64(handle(), shape.op_a, shape.op_b, shape.m, shape.n, shape.k, p_alpha, a, type<A>,
-                                     lda, b, type<B>, ldb, p_beta, c, type<C>, ldc, compute, options.algorithm),
-                     "cublasGemmEx_64");
-      });
-    });
+    return multiply(name, shape, {}, alpha, a, {lda}, b, {ldb}, beta, c, {ldc}, options);
   }
 
   /// `count` products of one shape, by cublasGemmStridedBatchedEx, as one launch. Declares as `gemm` does: each matrix
@@ -201,15 +176,8 @@ class cublas_calls {
                                  const A* a, std::int64_t lda, std::int64_t stride_a, const B* b, std::int64_t ldb,
                                  std::int64_t stride_b, scalar_of<C> beta, C* c, std::int64_t ldc,
                                  std::int64_t stride_c, const gemm_options& options = {}) {
-    const stored_shape stored = checked(shape, {lda, stride_a}, {ldb, stride_b}, {ldc, stride_c}, count);
-    return multiply(name, stored, count, a, b, c, detail::is_zero(beta), [&] {
-      with_scalars<C>(options, alpha, beta, [&](const void* p_alpha, const void* p_beta, cublasComputeType_t compute) {
-        check_cublas(cublasGemmStridedBatchedEx_64(handle(), shape.op_a, shape.op_b, shape.m, shape.n, shape.k, p_alpha,
-                                                   a, type<A>, lda, stride_a, b, type<B>, ldb, stride_b, p_beta, c,
-                                                   type<C>, ldc, stride_c, count, compute, options.algorithm),
-                     "cublasGemmStridedBatchedEx_64");
-      });
-    });
+    return multiply(name, shape, count, alpha, a, {lda, stride_a}, b, {ldb, stride_b}, beta, c, {ldc, stride_c},
+                    options);
   }
 
   /// Any other calls of cuBLAS, as one launch.
@@ -286,15 +254,27 @@ class cublas_calls {
     return stored;
   }
 
-  template <class A, class B, class C, class Enqueue>
-  launch_id multiply(std::string_view name, const stored_shape& stored, std::int64_t count, const A* a, const B* b,
-                     C* c, bool forgets_c, Enqueue&& enqueue) {
-    const std::uint64_t n = stored.c.extent(count);
-    const bool overwritten = forgets_c && stored.c.dense(count);
+  /// @param count  Nothing: one product, which is no batch.
+  template <class A, class B, class C>
+  launch_id multiply(std::string_view name, const gemm_shape& shape, std::optional<std::int64_t> count,
+                     const scalar_of<C>& alpha, const A* a, layout of_a, const B* b, layout of_b,
+                     const scalar_of<C>& beta, C* c, layout of_c, const gemm_options& options) {
+    const std::int64_t products = count.value_or(1);
+    const stored_shape stored = checked(shape, of_a, of_b, of_c, products);
+    const std::uint64_t n = stored.c.extent(products);
+    const bool overwritten = detail::is_zero(beta) && stored.c.dense(products);
     return stream_.call(name,
-                        {reads(a, stored.a.extent(count)), reads(b, stored.b.extent(count)),
+                        {reads(a, stored.a.extent(products)), reads(b, stored.b.extent(products)),
                          overwritten ? operand(overwrites(c, n)) : operand(updates(c, n)), workspace_.operand()},
-                        [&](cudaStream_t) { enqueue(); });
+                        [&](cudaStream_t) {
+                          with_scalars<C>(
+                              options, alpha, beta,
+                              [&](const void* p_alpha, const void* p_beta, cublasComputeType_t compute) {
+                                enqueue_gemm(handle(), shape, count, p_alpha, {a, type<A>, of_a.leading, of_a.stride},
+                                             {b, type<B>, of_b.leading, of_b.stride}, p_beta,
+                                             {c, type<C>, of_c.leading, of_c.stride}, compute, options.algorithm);
+                              });
+                        });
   }
 
   /// cuBLAS takes the scalars in the type that it computes with, which for half precision is chosen at run time.

@@ -5,6 +5,7 @@
 #include <deepum/arena.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/error.hpp>
+#include <deepum/interop/library_status.hpp>
 #include <deepum/interop/scratch.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/stream.hpp>
@@ -33,10 +34,7 @@ namespace interop {
 /// @errors  `status::device_failure`, with the number and words of cuDNN.
 inline void check_cudnn(cudnnStatus_t result, const char* api,
                         std::source_location where = std::source_location::current()) {
-  if (result != CUDNN_STATUS_SUCCESS) [[unlikely]] {
-    throw error(status::device_failure, std::string(api) + ": " + cudnnGetErrorString(result), api,
-                static_cast<int>(result), where);
-  }
+  detail::check_library(result, CUDNN_STATUS_SUCCESS, cudnnGetErrorString, api, where);
 }
 
 /// A tensor of a convolution that is read.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 // The part of cuBLAS that train_gpt uses, by its documentation: matrices are column-major.
 
@@ -46,13 +47,15 @@ inline const void* moved(const void* p, cudaDataType_t type, long long elements)
 
 }  // namespace emulated
 
-inline cublasStatus_t cublasGemmEx(cublasHandle_t /*handle*/, cublasOperation_t op_a, cublasOperation_t op_b, int m,
-                                   int n, int k, const void* alpha, const void* a, cudaDataType_t type_a, int lda,
-                                   const void* b, cudaDataType_t type_b, int ldb, const void* beta, void* c,
-                                   cudaDataType_t type_c, int ldc, cublasComputeType_t /*compute*/,
-                                   cublasGemmAlgo_t /*algorithm*/) {
-  if (lda < std::max(1, op_a == CUBLAS_OP_N ? m : k) || ldb < std::max(1, op_b == CUBLAS_OP_N ? k : n) ||
-      ldc < std::max(1, m) || type_a != type_b) {
+inline cublasStatus_t cublasGemmEx_64(cublasHandle_t /*handle*/, cublasOperation_t op_a, cublasOperation_t op_b,
+                                      std::int64_t m, std::int64_t n, std::int64_t k, const void* alpha, const void* a,
+                                      cudaDataType_t type_a, std::int64_t lda, const void* b, cudaDataType_t type_b,
+                                      std::int64_t ldb, const void* beta, void* c, cudaDataType_t type_c,
+                                      std::int64_t ldc, cublasComputeType_t /*compute*/,
+                                      cublasGemmAlgo_t /*algorithm*/) {
+  if (lda < std::max<std::int64_t>(1, op_a == CUBLAS_OP_N ? m : k) ||
+      ldb < std::max<std::int64_t>(1, op_b == CUBLAS_OP_N ? k : n) || ldc < std::max<std::int64_t>(1, m) ||
+      type_a != type_b) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const float old = *static_cast<const float*>(beta);
@@ -75,17 +78,17 @@ inline cublasStatus_t cublasGemmEx(cublasHandle_t /*handle*/, cublasOperation_t 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-inline cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
-                                                 int m, int n, int k, const void* alpha, const void* a,
-                                                 cudaDataType_t type_a, int lda, long long stride_a, const void* b,
-                                                 cudaDataType_t type_b, int ldb, long long stride_b, const void* beta,
-                                                 void* c, cudaDataType_t type_c, int ldc, long long stride_c, int count,
-                                                 cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
-  for (int i = 0; i < count; ++i) {
+inline cublasStatus_t cublasGemmStridedBatchedEx_64(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, std::int64_t m, std::int64_t n,
+    std::int64_t k, const void* alpha, const void* a, cudaDataType_t type_a, std::int64_t lda, long long stride_a,
+    const void* b, cudaDataType_t type_b, std::int64_t ldb, long long stride_b, const void* beta, void* c,
+    cudaDataType_t type_c, std::int64_t ldc, long long stride_c, std::int64_t count, cublasComputeType_t compute,
+    cublasGemmAlgo_t algorithm) {
+  for (std::int64_t i = 0; i < count; ++i) {
     const cublasStatus_t result =
-        cublasGemmEx(handle, op_a, op_b, m, n, k, alpha, emulated::moved(a, type_a, i * stride_a), type_a, lda,
-                     emulated::moved(b, type_b, i * stride_b), type_b, ldb, beta,
-                     const_cast<void*>(emulated::moved(c, type_c, i * stride_c)), type_c, ldc, compute, algorithm);
+        cublasGemmEx_64(handle, op_a, op_b, m, n, k, alpha, emulated::moved(a, type_a, i * stride_a), type_a, lda,
+                        emulated::moved(b, type_b, i * stride_b), type_b, ldb, beta,
+                        const_cast<void*>(emulated::moved(c, type_c, i * stride_c)), type_c, ldc, compute, algorithm);
     if (result != CUBLAS_STATUS_SUCCESS) return result;
   }
   return CUBLAS_STATUS_SUCCESS;
