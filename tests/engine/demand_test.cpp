@@ -200,4 +200,67 @@ TEST_CASE("a view that writes and a launch that was held back before it do not w
   CHECK(begun);
 }
 
+TEST_CASE("a view that reads what a launch will write is there before that launch, where that waits for another view") {
+  bench b(4, 8);
+  b.run(updates(blocks(0, 2)));  // these are there, and have been written
+  // A launch of another thread; the views are of other bytes in the same blocks.
+  const launch_id l = b.submit(b.other, {{blocks(1), access::update}, {blocks(6), access::update}});
+  CHECK_FALSE(b.made->admitted(l, b.other));
+  b.made->begin_host_access(blocks(6), access::update);
+  REQUIRE(b.made->host_may_use(blocks(6), access::update));
+  b.made->begin_host_access(blocks(1), access::read);
+  bool mine = false;
+  for (int i = 0; i < 20 && !mine; ++i) {
+    mine = b.made->host_may_use(blocks(1), access::read);
+    (void)b.made->admitted(l, b.other);
+    b.made->pump();
+    b.carry_all_out();
+  }
+  CHECK(mine);
+  CHECK(b.moved("clean") == std::vector<block_range>{blocks(1)});
+  CHECK_FALSE(b.made->admitted(l, b.other));
+}
+
+TEST_CASE("a copy for the host is not relied on where a launch that writes has begun meanwhile") {
+  bench b(4, 8);
+  b.run(updates(blocks(0, 2)));
+  const launch_id l = b.submit({{blocks(1), access::update}, {blocks(6), access::read}});
+  CHECK_FALSE(b.made->admitted(l, b.stream));
+  b.made->begin_host_access(blocks(1), access::read);
+  CHECK_FALSE(b.made->host_may_use(blocks(1), access::read));
+  b.made->pump();
+  REQUIRE(b.moved("clean") == std::vector<block_range>{blocks(1)});
+  for (auto& call : b.memory.calls) {  // all but the copy
+    if (call.what != "clean" && &call >= b.memory.calls.data() + b.done) b.memory.carry_out(call);
+  }
+  b.made->pump();
+  REQUIRE(b.made->admitted(l, b.stream));
+  for (auto& call : b.memory.calls) {
+    if (call.what == "clean") b.memory.carry_out(call);
+  }
+  CHECK_FALSE(b.made->host_may_use(blocks(1), access::read));
+  b.made->pump();
+  CHECK_FALSE(b.made->host_may_use(blocks(1), access::read));  // the launch is still writing
+  CHECK(b.moved("clean").size() == 1);
+  b.memory.finish(l);
+  b.made->pump();
+  CHECK_FALSE(b.made->host_may_use(blocks(1), access::read));
+  b.made->pump();
+  CHECK(b.moved("clean") == std::vector<block_range>{blocks(1), blocks(1)});
+}
+
+TEST_CASE("what is of no value is there for the host as it is") {
+  bench b(4, 8);
+  b.run(updates(blocks(0, 2)));
+  b.made->dead(blocks(0), liveness::inactive, b.made->last_launch());
+  b.made->begin_host_access(blocks(0), access::read);
+  bool mine = false;
+  for (int i = 0; i < 20 && !mine; ++i) {
+    mine = b.made->host_may_use(blocks(0), access::read);
+    b.made->pump();
+    b.carry_all_out();
+  }
+  CHECK(mine);
+}
+
 }  // namespace demand_test

@@ -567,6 +567,32 @@ TEST_CASE("stalls add up, and launches larger than the budget are counted and lo
   CHECK(b.log.size() == 1);
 }
 
+TEST_CASE("what has arrived holds its memory, also before the command that brought it is done") {
+  deepum_test::fake_memory memory(64);
+  scripted_policy::script script;
+  engine_options o;
+  o.headroom = block_size * 2;
+  o.log = {};
+  memory.free = block_size * 10;
+  engine<deepum_test::fake_memory> made(memory, std::make_unique<scripted_policy>(script), o);
+  CHECK(made.budget() == block_size * 8);
+  CHECK(made.live(blocks(0, 4)));
+  script.plans.push_back({false, {prefetch(blocks(0, 4))}});
+  (void)made.open_stream(std::nullopt);
+  made.pump();
+  REQUIRE(memory.calls.size() == 1);
+  device_event arrived;
+  arrived.what = device_event::kind::arrived;
+  arrived.range = blocks(0, 3);
+  arrived.ticket = memory.calls[0].ticket;
+  memory.reports.push_back(arrived);
+  memory.free = block_size * 7;
+  for (int i = 0; i < 64; ++i) {
+    made.pump();
+  }
+  CHECK(made.budget() == block_size * 8);
+}
+
 TEST_CASE("without a budget the engine follows the free memory, less the headroom") {
   std::vector<std::string> log;
   engine_options o;

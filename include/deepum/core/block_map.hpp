@@ -71,6 +71,8 @@ class block_map {
   /// Blocks that could arrive without any leaving.
   [[nodiscard]] std::uint32_t room() const { return occupied_ < budget_ ? budget_ - occupied_ : 0; }
 
+  /// Blocks on their way in, which hold room, and perhaps no memory yet.
+  [[nodiscard]] std::uint32_t arriving() const { return arriving_; }
   /// Blocks on their way out, whose room will be free.
   [[nodiscard]] std::uint32_t leaving() const { return leaving_; }
 
@@ -206,6 +208,8 @@ class block_map {
   [[nodiscard]] bool linked(std::uint32_t b) const { return links_[b].older != unlinked; }
 
   void set_motion(block_state& s, motion to) {
+    arriving_ += to == motion::arriving ? 1U : 0U;
+    arriving_ -= s.moving == motion::arriving ? 1U : 0U;
     leaving_ += to == motion::leaving ? 1U : 0U;
     leaving_ -= s.moving == motion::leaving ? 1U : 0U;
     s.moving = to;
@@ -249,6 +253,7 @@ class block_map {
   bytes unit_;
   std::uint32_t budget_;
   std::uint32_t occupied_ = 0;
+  std::uint32_t arriving_ = 0;
   std::uint32_t leaving_ = 0;
   bool backed_ = false;
   std::uint64_t order_ = 0;

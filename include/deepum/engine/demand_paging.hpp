@@ -123,6 +123,7 @@ class demand_paging {
       for (const block_access& a : record->accesses) {
         for_each_block(a.range, [&](block_id b) {
           claims_[b.value].pins += held ? 1 : 0;
+          state_.notes[b.value].spoiled = state_.notes[b.value].spoiled || a.mode != access::read;
           map().touch_migrated(b);
         });
       }
@@ -180,7 +181,8 @@ class demand_paging {
     std::deque<command> wanted;
     for_each_block(range, [&](block_id b) {
       const block_state& s = map()[b];
-      const bool done = mode == access::read ? !(map().resident(b) && (s.dirty || s.moving == motion::leaving))
+      const bool current = !s.dirty || s.life != liveness::live;  // what is of no value may be anything
+      const bool done = mode == access::read ? !(map().resident(b) && (!current || s.moving == motion::leaving))
                                              : !map().present(b) && !state_.notes[b.value].discarding;
       there = there && done;
       if (!done && map().resident(b) && state_.still(b)) {
@@ -342,6 +344,8 @@ class demand_paging {
     const claims& c = claims_[b.value];
     return c.pins != 0 || (c.wanted_by != 0 && c.wanted_by == oldest_ && c.host_writes == 0);
   }
+  /// A launch that declares the block may execute.
+  [[nodiscard]] bool pinned(block_id b) const { return claims_[b.value].pins != 0; }
   /// The host is writing the block, or about to.
   [[nodiscard]] bool with_host(block_id b) const { return claims_[b.value].host_writes != 0; }
   /// @}

@@ -1147,14 +1147,14 @@ class engine {
   /// Takes one piece off the first command. Blocks that cannot be cleaned now, or need not be, are left out.
   void issue_clean(std::deque<command>& queue) {
     command& c = queue.front();
-    advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_clean(b); }));
+    advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_clean(b, c.why); }));
     if (c.range.empty()) {
       queue.pop_front();
       return;
     }
     if constexpr (backed) {
       const std::uint32_t run = count_prefix({c.range.first, std::min(c.range.count, blocks_left(state_.outward))},
-                                             [&](block_id b) { return may_clean(b); });
+                                             [&](block_id b) { return may_clean(b, c.why); });
       const command piece = take_piece(queue, run);
       if (const std::uint64_t ticket =
               begin(state_.outward, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
@@ -1303,11 +1303,19 @@ class engine {
     const bool worthless = !s.dirty && (s.copies.at(location::host()) || s.copies.empty());
     return worthless && !(backed && incomplete_in_flight());
   }
-  /// Only a launch that is yet to be submitted may write the block, and that would be noticed.
-  [[nodiscard]] bool may_clean(block_id b) const {
+  /// Only a launch that is yet to be submitted may write the block, and that would be noticed. For the host, which such
+  /// launches may be waiting for, also one that is held back.
+  [[nodiscard]] bool may_clean(block_id b, reason why) const {
     const block_state& s = state_.map[b];
     return backed && state_.map.resident(b) && state_.still(b) && s.dirty && s.life == liveness::live &&
-           s.writers == 0 && !incomplete_in_flight();
+           (s.writers == 0 || (why == reason::host && !executes_on(b))) && !incomplete_in_flight();
+  }
+  /// A launch may execute that declares the block.
+  [[nodiscard]] bool executes_on(block_id b) const {
+    if constexpr (faultless) {
+      return demand_.pinned(b);
+    }
+    return true;  // nobody holds launches back until they may
   }
   [[nodiscard]] bool discarding(block_range range) const {
     return std::any_of(state_.discards.issued.begin(), state_.discards.issued.end(),
@@ -1360,9 +1368,7 @@ class engine {
     std::uint64_t most = options_.budget / block_;
     if (options_.budget.count == 0) {
       // What is on its way holds room in the map, but may not hold memory yet: it counts as not there.
-      const std::uint64_t held =
-          (state_.map.occupied() - std::min<std::uint64_t>(state_.map.occupied(), state_.inward.blocks));
-      const bytes available = memory_.free_memory() + block_ * held;
+      const bytes available = memory_.free_memory() + block_ * (state_.map.occupied() - state_.map.arriving());
       most = available > options_.headroom ? (available - options_.headroom) / block_ : 0;
     }
     state_.map.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.map.size())));
