@@ -131,7 +131,7 @@ class arena {
     const bytes size{n > most / sizeof(T) ? most : n * sizeof(T)};  // what is too much to count does not fit either
     return static_cast<T*>(allocate_bytes(size, bytes{alignof(T)}));
   }
-  /// @param alignment  A power of two; 256 bytes at least are given, a whole block from 1 MiB on.
+  /// @param alignment  A power of two; 256 bytes at least are given, a whole block from half a block on.
   [[nodiscard]] void* allocate_bytes(bytes size, bytes alignment = range_allocator::granularity) {
     if (alignment.count == 0 || (alignment.count & (alignment.count - 1)) != 0 || alignment > block_size) {
       throw error(status::invalid_argument,
