@@ -1,5 +1,5 @@
 // Thrust and CUB: vectors in an arena, and algorithms on them as launches whose temporary storage lies in the arena
-// too. The four vectors need twice the device memory that the arena may hold.
+// too. The six vectors need twice the device memory that the arena may hold.
 //
 //     nvcc -O2 -std=c++20 -I../../include thrust_sort.cu -o thrust_sort && ./thrust_sort
 
@@ -25,15 +25,16 @@ using word = std::uint32_t;
 using in_arena = deepum::interop::thrust_allocator<word, deepum::cuda::managed_memory>;
 
 int main() {
-  constexpr std::size_t n = std::size_t{4} << 20;  // 16 MiB in each vector
+  constexpr std::size_t n = std::size_t{2} << 20;  // 8 MiB in each vector
   deepum::cuda::device gpu{0};
-  deepum::arena arena{gpu, {.capacity = 160_MiB, .device_budget = 64_MiB}};
+  deepum::arena arena{gpu, {.capacity = 96_MiB, .device_budget = 24_MiB}};
   deepum::stream s{arena};
 
   // Vectors as ever. What Thrust runs to fill them it runs on its own, and they find their memory by page faults.
   std::mt19937 random{1};
-  std::vector<std::vector<word>> expected(4, std::vector<word>(n));
+  std::vector<std::vector<word>> expected(6, std::vector<word>(n));
   std::vector<thrust::device_vector<word, in_arena>> vectors;
+  vectors.reserve(expected.size());
   for (std::vector<word>& host : expected) {
     std::generate(host.begin(), host.end(), [&] { return static_cast<word>(random() % 1000); });
     vectors.emplace_back(n, in_arena{arena});
@@ -43,7 +44,7 @@ int main() {
 
   // Algorithms as launches: raw pointers, and the policy that is handed in. What they touch is declared, so it is there
   // before they run.
-  deepum::interop::thrust_calls thrust_on{arena, s, 32_MiB};
+  deepum::interop::thrust_calls thrust_on{arena, s, 10_MiB};
   for (thrust::device_vector<word, in_arena>& v : vectors) {
     word* const x = thrust::raw_pointer_cast(v.data());
     thrust_on.call("sort", {deepum::updates(x, n)}, [&](auto& policy) { thrust::sort(policy, x, x + n); });
@@ -72,6 +73,6 @@ int main() {
     thrust::copy(vectors[i].begin(), vectors[i].end(), found.begin());
     right = right && found == expected[i] && found_sums[i] == sum;
   }
-  std::printf("%s: four sorted vectors and their sums\n", right ? "right" : "WRONG");
+  std::printf("%s: six sorted vectors and their sums\n", right ? "right" : "WRONG");
   return right ? 0 : 1;
 }

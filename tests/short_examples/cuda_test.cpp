@@ -3,14 +3,22 @@
 
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
+#include "short_examples/algorithms.hpp"
 #include "short_examples/libraries.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
+#include <deepum/interop/cub.hpp>
 #include <deepum/interop/cublas.hpp>
 #include <deepum/interop/cudnn.hpp>
+#include <deepum/interop/thrust.hpp>
 #include <deepum/stream.hpp>
 
 #include <doctest/doctest.h>
+
+#include <cub/device/device_reduce.cuh>
+#include <thrust/copy.h>
+#include <thrust/device_vector.h>
+#include <thrust/sort.h>
 
 #include <algorithm>
 #include <cmath>
@@ -33,6 +41,11 @@ constexpr struct {
 } blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};  // one thread does it all
 #include "../../examples/cuda/port_after.cu"
 }  // namespace port_example
+namespace thrust_example {
+namespace thrust = example_algorithms;
+namespace cub = example_algorithms;
+#include "../../examples/cuda/thrust_sort.cu"
+}  // namespace thrust_example
 namespace cublas_example {
 #include "../../examples/cuda/cublas_layers.cpp"
 }
@@ -128,6 +141,13 @@ TEST_CASE("the port keeps its kernel, and its documentation shows lines of both 
   };
   told(old_lines, new_lines, removed);
   told(new_lines, old_lines, added);
+}
+
+TEST_CASE("vectors of Thrust in an arena are sorted and summed, in half of the memory that they need") {
+  const fake_gpu gpu;
+  const environment no_feed("DEEPUM_FAULT_FEED", "none");
+  CHECK(thrust_example::main() == 0);
+  CHECK(fake_cuda::stats().to_host > 0);
 }
 
 TEST_CASE("layers of cuBLAS are right, in half of the memory of their weights") {
