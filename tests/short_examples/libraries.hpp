@@ -181,6 +181,20 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t h, cublasOperation_t op_a, cublasO
   });
   return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t op_b,
+                                             std::int64_t m, std::int64_t n, std::int64_t k, const void* alpha,
+                                             const void* a, cudaDataType type_a, std::int64_t lda, long long stride_a,
+                                             const void* b, cudaDataType type_b, std::int64_t ldb, long long stride_b,
+                                             const void* beta, void* c, cudaDataType type_c, std::int64_t ldc,
+                                             long long stride_c, std::int64_t count, cublasComputeType_t compute,
+                                             cublasGemmAlgo_t algorithm) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    cublasGemmEx_64(h, op_a, op_b, m, n, k, alpha, static_cast<const float*>(a) + i * stride_a, type_a, lda,
+                    static_cast<const float*>(b) + i * stride_b, type_b, ldb, beta,
+                    static_cast<float*>(c) + i * stride_c, type_c, ldc, compute, algorithm);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasSaxpy_v2(cublasHandle_t h, int n, const float* alpha, const float* x, int, float* y, int) {
   using namespace example_libraries;
   put(the<handle_state>(h).stream, [=, a = *alpha] {
