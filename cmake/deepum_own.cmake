@@ -20,6 +20,9 @@ if(DEEPUM_SANITIZE STREQUAL "address")
   # What AddressSanitizer sees as well, or what is not used here, would make compiling half as long again.
   set(deepum_sanitize_flags -fsanitize=address,undefined -fno-sanitize=null,alignment,object-size,vptr
                             -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND deepum_sanitize_flags "SHELL:--param asan-instrumentation-with-call-threshold=0")  # half the time to compile
+  endif()
 elseif(DEEPUM_SANITIZE STREQUAL "thread")
   set(deepum_sanitize_flags -fsanitize=thread -fno-omit-frame-pointer)
 elseif(DEEPUM_SANITIZE)
