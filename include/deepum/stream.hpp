@@ -281,7 +281,13 @@ class stream {
       id = s.arena_.engine().submit(std::move(record));
       s.arena_.await_admission(id, s.id_, name);
       if constexpr (orders_arrivals) {
-        s.native_.order_after_arrival(s.awaited_, complete, name);
+        try {
+          s.native_.order_after_arrival(s.awaited_, complete, name);
+        } catch (...) {  // a launch that is known has to end, or it holds its memory for ever
+          s.native_.begin(id);
+          s.native_.end(id);
+          throw;
+        }
       }
       s.native_.begin(id);
     }

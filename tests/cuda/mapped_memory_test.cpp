@@ -225,6 +225,52 @@ TEST_CASE("in strict mode a wrong declaration is found, with the launch's name")
   CHECK(mentions(said, "declares"));
 }
 
+TEST_CASE("in strict mode what ends meanwhile takes nothing away from the launch that runs alone") {
+  device_options o = machine::small_chunks();
+  o.strict = true;
+  machine m(64_MiB, "auto", o);
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(2_MiB));
+  word* const b = m.arena->allocate<word>(words_of(2_MiB));
+  s.memset(a, 0, 2_MiB);
+  s.memset(b, 0, 2_MiB);
+  s.call("alone", {deepum::updates(a)}, [&](cudaStream_t) {
+    (void)m.arena->hold({deepum::reads(b)});  // begins and ends as a launch does, and runs nothing
+    s.native().launch(1, 1, 0, set, a, words_of(2_MiB), word{3});
+  });
+  s.synchronize();
+  CHECK(m.arena->host_read(a, 1)[0] == 3);
+}
+
+TEST_CASE("a launch that could not be given to the device has finished, so that nobody waits for it") {
+  machine m(8_MiB, "um");
+  fake_cuda::set_delays(1, std::chrono::milliseconds(5));
+  stream_type s(*m.arena);
+  word* const a = m.arena->allocate<word>(words_of(4_MiB));
+  word* const b = m.arena->allocate<word>(words_of(6_MiB));
+  // It has to wait for the copies of its blocks, as a rule.
+  bool failed = false;
+  for (int i = 0; i < 50 && !failed; ++i) {
+    m.arena->host_write(a, 1)[0] = 1;
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(b), words_of(6_MiB), word{1});
+    s.synchronize();
+    fake_cuda::fail_call("cudaStreamWaitEvent", 1, cudaErrorUnknown);
+    try {
+      s.launch("add", 1, 1, 0, add, a, static_cast<const word*>(a), words_of(4_MiB));
+    } catch (const deepum::error& e) {
+      CHECK(e.code() == status::device_failure);
+      failed = true;
+    }
+  }
+  REQUIRE(failed);
+  auto& engine = m.arena->engine();
+  for (int i = 0; i < 2000 && !engine.finished(engine.last_launch()); ++i) {
+    engine.catch_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(engine.finished(engine.last_launch()));
+}
+
 TEST_CASE("out of strict mode the same launch breaks the device only where the memory happens to be away") {
   machine m(64_MiB);
   stream_type s(*m.arena);

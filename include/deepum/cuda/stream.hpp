@@ -80,7 +80,7 @@ class basic_stream {
     log_.end();
     memory_.issued();
     if constexpr (has_strict) {
-      if (memory_.strict() && !memory_.end_strict(stream_.get()) && accused_.empty()) {
+      if (std::exchange(runs_alone_, false) && !memory_.end_strict(stream_.get()) && accused_.empty()) {
         accused_ = alone_;
       }
     }
@@ -96,8 +96,9 @@ class basic_stream {
   {
     memory_.order_after_arrival(stream_.get(), blocks, complete);
     if (memory_.strict()) {
-      memory_.begin_strict(blocks);
       alone_ = name;
+      memory_.begin_strict(blocks);
+      runs_alone_ = true;
     }
   }
 
@@ -210,8 +211,9 @@ class basic_stream {
   Memory& memory_;
   handle stream_;
   launch_log log_;
-  std::string alone_{};    // the launch that runs alone, in strict mode
-  std::string accused_{};  // the first one that failed there
+  bool runs_alone_ = false;  // the launch between `order_after_arrival` and `end`, in strict mode
+  std::string alone_{};      // that one, or the last one
+  std::string accused_{};    // the first one that failed there
 };
 
 using stream = basic_stream<managed_memory>;
