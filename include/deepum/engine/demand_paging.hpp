@@ -358,8 +358,8 @@ class demand_paging {
     std::uint32_t host_views = 0;   // through which the host reads or writes it
     std::uint32_t host_writes = 0;  // those through which it writes
   };
-  static constexpr std::uint32_t failures_until_refusal =
-      64;  // commands, while a launch waits and nothing else happens
+  // Commands that failed in a row, while a launch waits for them and nothing else happens.
+  static constexpr std::uint32_t failures_until_refusal = 64;
   static constexpr bytes copies_given_up{std::uint64_t{128} << 20};  // of the host, at a time
 
   [[nodiscard]] block_map& map() { return state_.map; }
