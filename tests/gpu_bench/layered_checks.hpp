@@ -59,7 +59,7 @@ bench_settings settings_for(std::vector<std::string> systems) {
 
 template <class T>
 gpt_shape shape_for() {
-  return {.layers = 3, .width = sizeof(T) == 4 ? 256 : 384, .context = 32, .batch = 4, .element = sizeof(T)};
+  return {.layers = 2, .width = sizeof(T) == 4 ? 256 : 384, .context = 32, .batch = 4, .element = sizeof(T)};
 }
 
 // Bytes that came in all steps, those in which a policy learns among them.

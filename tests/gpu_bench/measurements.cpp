@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace measurements {
 
 using namespace deepum::gpu_bench;
 using namespace deepum::literals;
@@ -313,4 +313,4 @@ TEST_CASE("random programs give the memory that the host computes") {
   CHECK(wrong == "");
 }
 
-}  // namespace
+}  // namespace measurements

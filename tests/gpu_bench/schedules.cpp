@@ -18,7 +18,7 @@
 #include <random>
 #include <vector>
 
-namespace {
+namespace schedules {
 
 using namespace deepum::gpu_bench;
 using namespace deepum::literals;
@@ -251,4 +251,4 @@ TEST_CASE("the table has a line for each system, with what it is compared with")
   CHECK(json_of(r)["runs"][2]["median_ns"] == 25e6);
 }
 
-}  // namespace
+}  // namespace schedules
