@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
     __sanitizer_set_death_callback(name_input);
   }
 
-  const std::uint64_t inputs = corpus.size() + deepum_test::scaled(50000);
+  const std::uint64_t inputs = corpus.size() + deepum_test::scaled(20000);
   const bool only_one = argc == 3;
   const std::uint64_t first = only_one ? std::strtoull(argv[2], nullptr, 10) : 0;
   using clock = std::chrono::steady_clock;
