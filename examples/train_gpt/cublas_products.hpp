@@ -11,7 +11,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -79,9 +78,8 @@ class cublas_products {
     constexpr float one = 1.0F;
     const float old = how == result::add ? 1.0F : 0.0F;
     constexpr cublasComputeType_t compute = std::is_same_v<T, float> ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
-    const auto count = batch.count == 1 ? std::nullopt : std::optional(batch.count);
-    deepum::interop::enqueue_gemm(handle_, {c.columns, c.rows, a.columns, operation(left), operation(right)}, count,
-                                  &one, {b.data, type_of<T>, left.stride, batch.b},
+    deepum::interop::enqueue_gemm(handle_, {c.columns, c.rows, a.columns, operation(left), operation(right)},
+                                  {batch.count, batch.count != 1}, &one, {b.data, type_of<T>, left.stride, batch.b},
                                   {a.data, type_of<T>, right.stride, batch.a}, &old,
                                   {c.data, type_of<C>, out.stride, batch.c}, compute);
   }

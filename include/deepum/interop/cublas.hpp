@@ -176,7 +176,7 @@ class cublas_calls {
                                  const A* a, std::int64_t lda, std::int64_t stride_a, const B* b, std::int64_t ldb,
                                  std::int64_t stride_b, scalar_of<C> beta, C* c, std::int64_t ldc,
                                  std::int64_t stride_c, const gemm_options& options = {}) {
-    return multiply(name, shape, count, alpha, a, {lda, stride_a}, b, {ldb, stride_b}, beta, c, {ldc, stride_c},
+    return multiply(name, shape, {count, true}, alpha, a, {lda, stride_a}, b, {ldb, stride_b}, beta, c, {ldc, stride_c},
                     options);
   }
 
@@ -254,12 +254,11 @@ class cublas_calls {
     return stored;
   }
 
-  /// @param count  Nothing: one product, which is no batch.
   template <class A, class B, class C>
-  launch_id multiply(std::string_view name, const gemm_shape& shape, std::optional<std::int64_t> count,
-                     const scalar_of<C>& alpha, const A* a, layout of_a, const B* b, layout of_b,
-                     const scalar_of<C>& beta, C* c, layout of_c, const gemm_options& options) {
-    const std::int64_t products = count.value_or(1);
+  launch_id multiply(std::string_view name, const gemm_shape& shape, gemm_batch batch, const scalar_of<C>& alpha,
+                     const A* a, layout of_a, const B* b, layout of_b, const scalar_of<C>& beta, C* c, layout of_c,
+                     const gemm_options& options) {
+    const std::int64_t products = batch.count;
     const stored_shape stored = checked(shape, of_a, of_b, of_c, products);
     const std::uint64_t n = stored.c.extent(products);
     const bool overwritten = detail::is_zero(beta) && stored.c.dense(products);
@@ -270,7 +269,7 @@ class cublas_calls {
                           with_scalars<C>(
                               options, alpha, beta,
                               [&](const void* p_alpha, const void* p_beta, cublasComputeType_t compute) {
-                                enqueue_gemm(handle(), shape, count, p_alpha, {a, type<A>, of_a.leading, of_a.stride},
+                                enqueue_gemm(handle(), shape, batch, p_alpha, {a, type<A>, of_a.leading, of_a.stride},
                                              {b, type<B>, of_b.leading, of_b.stride}, p_beta,
                                              {c, type<C>, of_c.leading, of_c.stride}, compute, options.algorithm);
                               });

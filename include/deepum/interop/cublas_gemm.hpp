@@ -5,7 +5,6 @@
 #include <cublas_v2.h>
 
 #include <cstdint>
-#include <optional>
 #include <source_location>
 
 namespace deepum {
@@ -36,15 +35,20 @@ struct gemm_matrix {
   std::int64_t stride = 0;   ///< elements to the next matrix of the batch
 };
 
+/// Products of one shape that are enqueued as one.
+struct gemm_batch {
+  std::int64_t count = 1;
+  bool strided = false;  ///< by cublasGemmStridedBatchedEx, also where there is only one; else by cublasGemmEx
+};
+
 /// Enqueues a product to the stream of the handle, or a batch of products of one shape. Declares nothing.
-/// @param count        Products by cublasGemmStridedBatchedEx; nothing: one, by cublasGemmEx.
 /// @param alpha, beta  In the type that it computes with.
 /// @errors             `status::device_failure`.
-inline void enqueue_gemm(cublasHandle_t handle, const gemm_shape& shape, std::optional<std::int64_t> count,
-                         const void* alpha, const gemm_matrix<const void*>& a, const gemm_matrix<const void*>& b,
-                         const void* beta, const gemm_matrix<void*>& c, cublasComputeType_t compute,
+inline void enqueue_gemm(cublasHandle_t handle, const gemm_shape& shape, gemm_batch batch, const void* alpha,
+                         const gemm_matrix<const void*>& a, const gemm_matrix<const void*>& b, const void* beta,
+                         const gemm_matrix<void*>& c, cublasComputeType_t compute,
                          cublasGemmAlgo_t algorithm = CUBLAS_GEMM_DEFAULT) {
-  if (!count) {
+  if (!batch.strided) {
     check_cublas(
         cublasGemmEx_64(handle, shape.op_a, shape.op_b, shape.m, shape.n, shape.k, alpha, a.data, a.type, a.leading,
                         b.data, b.type, b.leading, beta, c.data, c.type, c.leading, compute, algorithm),
@@ -53,7 +57,7 @@ inline void enqueue_gemm(cublasHandle_t handle, const gemm_shape& shape, std::op
   }
   check_cublas(cublasGemmStridedBatchedEx_64(handle, shape.op_a, shape.op_b, shape.m, shape.n, shape.k, alpha, a.data,
                                              a.type, a.leading, a.stride, b.data, b.type, b.leading, b.stride, beta,
-                                             c.data, c.type, c.leading, c.stride, *count, compute, algorithm),
+                                             c.data, c.type, c.leading, c.stride, batch.count, compute, algorithm),
                "cublasGemmStridedBatchedEx_64");
 }
 
