@@ -130,6 +130,7 @@ class memory_system {
   static cuda::device_options options_of(const bench_settings& settings) {
     cuda::device_options o{.faults = settings.feed};
     choose_chunk(o, settings.choices.chunk);
+    choose_evicted(o, settings.choices.host_mapped);
     choose_host_limit(o, settings.choices.host_limit);
     return o;
   }

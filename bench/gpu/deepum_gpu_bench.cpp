@@ -80,6 +80,8 @@ ABSL_FLAG(std::string, memory, "managed",
           "the library's memory in gpt_step, infer, churn and largest_batch: managed, which has to fit into "
           "DEEPUM_MANAGED_LIMIT, or mapped");
 ABSL_FLAG(std::int64_t, chunk_mib, 0, "chunks of mapped memory, a power of two; 0: what the library chooses");
+ABSL_FLAG(std::string, evicted, "unmapped",
+          "what is at the addresses of mapped memory that is not on the GPU: unmapped, or host-mapped");
 ABSL_FLAG(std::string, write_back, "default",
           "early write-back in gpt_step: on, off, both one after the other, or default");
 ABSL_FLAG(double, step_gib, 24, "footprint of gpt_step in GiB, from which its layers follow");
@@ -209,6 +211,11 @@ absl::Status layers_from_flags(options& o) {
   }
   const std::int64_t chunk = absl::GetFlag(FLAGS_chunk_mib);
   o.settings.choices.chunk = of_mib(chunk);
+  const std::string evicted = absl::GetFlag(FLAGS_evicted);
+  if (evicted != "unmapped" && evicted != "host-mapped") {
+    return absl::InvalidArgumentError(absl::StrCat("--evicted is unmapped or host-mapped, not '", evicted, "'"));
+  }
+  o.settings.choices.host_mapped = evicted == "host-mapped";
   const std::string write_back = absl::GetFlag(FLAGS_write_back);
   if (write_back == "default") {
     o.write_backs = {std::nullopt};
@@ -489,6 +496,7 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
                                 {"feed", absl::GetFlag(FLAGS_feed)},
                                 {"memory", o.memory},
                                 {"chunk_mib", absl::GetFlag(FLAGS_chunk_mib)},
+                                {"evicted", absl::GetFlag(FLAGS_evicted)},
                                 {"write_back", absl::GetFlag(FLAGS_write_back)},
                                 {"step_gib", absl::GetFlag(FLAGS_step_gib)},
                                 {"step_width", o.step.width},

@@ -27,6 +27,7 @@ inline constexpr const char* name_of_memory = std::is_same_v<Memory, cuda::manag
 /// What a run chooses of the memory and of policies, where they let it.
 struct memory_choices {
   bytes chunk{};                           ///< of mapped memory: what is mapped at a time; 0: its own choice
+  bool host_mapped = false;                ///< of mapped memory: evicted chunks are the host's at their addresses
   bytes host_limit{};                      ///< host memory of mapped memory at most; 0: what the host gives
   std::optional<bool> write_back_early{};  ///< whether policies clean blocks ahead; nothing: their own choice
 };
@@ -41,6 +42,14 @@ void choose_chunk(Options& options, bytes chunk) {
     options.chunk = chunk;
   } else {
     throw error(status::unsupported, "the memory of this build does not let a program choose the size of its chunks");
+  }
+}
+/// Managed memory has nothing to map.
+template <class Options>
+void choose_evicted(Options& options, bool host_mapped) {
+  if constexpr (requires { options.evicted; }) {
+    using kinds = decltype(options.evicted);
+    options.evicted = host_mapped ? kinds::host_mapped : kinds::unmapped;
   }
 }
 /// Managed memory knows no limit for the host.

@@ -48,6 +48,7 @@ struct cuda_backend {
   static deepum::cuda::device_options device_options(const run_options& options) {
     deepum::cuda::device_options chosen;
     if (options.chunk.count != 0) chosen.chunk = options.chunk;
+    if (options.host_mapped) chosen.evicted = deepum::cuda::evicted_chunks::host_mapped;
     return chosen;
   }
 };

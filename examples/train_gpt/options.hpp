@@ -45,7 +45,8 @@ enum class memory_choice : std::uint8_t { managed, mapped };
 struct run_options {
   bool cuda = false;  ///< on a GPU, not on the simulated one
   memory_choice memory = memory_choice::managed;
-  bytes chunk{};  ///< of mapped memory on a GPU; 0: the library's own choice
+  bytes chunk{};             ///< of mapped memory on a GPU; 0: the library's own choice
+  bool host_mapped = false;  ///< chunks that are not on the GPU are the host's at their addresses
   precision computes_in = precision::fp32;
   purpose use = purpose::training;
   std::string profile{};        ///< of the simulated GPU

@@ -44,6 +44,7 @@ struct report {
   std::string precision{"fp32"};
   std::string memory{"managed"};  ///< kind of memory
   bytes chunk{};                  ///< what is mapped at a time; 0 where nothing is
+  bool host_mapped = false;       ///< chunks that are not on the GPU are the host's at their addresses
   std::string driver{};           ///< of a GPU; empty for the simulated one
   bool evaluate = false;
   std::optional<std::uint32_t> lookahead{};  ///< degree N; nothing: the policies' own
@@ -89,10 +90,11 @@ template <class T>
 [[nodiscard]] inline std::string table_of(const report& r) {
   constexpr double mib = 1 << 20;
   std::string text = absl::StrFormat(
-      "%s, %s memory%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
+      "%s, %s memory%s%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
       r.memory, r.chunk.count == 0 ? "" : absl::StrFormat(" in chunks of %d MiB", r.chunk.count >> 20),
-      r.precision == "fp32" ? "" : ", " + r.precision, r.evaluate ? ", forward pass alone" : "",
-      static_cast<double>(r.footprint.count) / mib, static_cast<double>(r.budget.count) / mib,
+      r.host_mapped ? ", evicted ones host-mapped" : "", r.precision == "fp32" ? "" : ", " + r.precision,
+      r.evaluate ? ", forward pass alone" : "", static_cast<double>(r.footprint.count) / mib,
+      static_cast<double>(r.budget.count) / mib,
       100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count), r.runs.front().loss.size(),
       r.runs.front().loss.front(), r.runs.front().loss.back());
   absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "policy", "step", "of ideal",
@@ -159,6 +161,7 @@ template <class T>
                               {"precision", r.precision},
                               {"evaluate", r.evaluate}};
   if (r.chunk.count != 0) json["chunk_bytes"] = r.chunk.count;
+  if (r.host_mapped) json["evicted"] = "host-mapped";
   if (!r.driver.empty()) json["driver"] = r.driver;
   if (r.lookahead) json["lookahead"] = *r.lookahead;
   json["policies"] = std::move(policies);

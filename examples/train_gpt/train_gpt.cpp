@@ -49,6 +49,9 @@ ABSL_FLAG(
     "touches, and the largest has to fit the budget)");
 ABSL_FLAG(train_gpt::chunk_flag, chunk, {},
           "what mapped memory on a GPU maps at a time: a power of two from 2MiB to 32MiB, or auto");
+ABSL_FLAG(std::string, evicted, "unmapped",
+          "what is at the addresses of mapped memory that is not on the GPU: unmapped (nothing), or host-mapped (the "
+          "host's copy: a launch that touches what it did not declare is slow, and not an error)");
 ABSL_FLAG(std::string, precision, "fp32", "what a GPU computes with: fp32 or bf16 (mixed precision)");
 ABSL_FLAG(bool, evaluate, false, "the forward pass alone: weights are read and never written");
 ABSL_FLAG(
@@ -131,6 +134,9 @@ absl::StatusOr<chosen_device> simulated_from_flags(const std::string& profile) {
   }
   if (absl::GetFlag(FLAGS_chunk).size.count != 0) {
     return absl::InvalidArgumentError("the simulated GPU maps blocks of 2 MiB; --chunk is for --device cuda");
+  }
+  if (absl::GetFlag(FLAGS_evicted) != "unmapped") {
+    return absl::InvalidArgumentError("the simulated GPU maps no memory of the host; --evicted is for --device cuda");
   }
   const double slowdown = absl::GetFlag(FLAGS_compute_slowdown);
   const std::string slower = slowdown == 1.0 ? "" : absl::StrFormat(", computing %g times slower", slowdown);
@@ -256,6 +262,14 @@ absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
   if (options.chunk.count != 0 && options.memory != memory_choice::mapped) {
     return absl::InvalidArgumentError("--chunk is of mapped memory; use it with --memory mapped");
   }
+  const std::string evicted = absl::GetFlag(FLAGS_evicted);
+  if (evicted != "unmapped" && evicted != "host-mapped") {
+    return absl::InvalidArgumentError(absl::StrCat("--evicted is unmapped or host-mapped, not '", evicted, "'"));
+  }
+  options.host_mapped = evicted == "host-mapped";
+  if (options.host_mapped && options.memory != memory_choice::mapped) {
+    return absl::InvalidArgumentError("--evicted is of mapped memory; use it with --memory mapped");
+  }
   absl::StatusOr<chosen_device> chosen = device_from_flags(options.memory);
   if (!chosen.ok()) return chosen.status();
   device = *std::move(chosen);
@@ -326,6 +340,7 @@ absl::Status run() {
                 .precision = absl::GetFlag(FLAGS_precision),
                 .memory = name_of(options->memory),
                 .chunk = options->memory == memory_choice::mapped ? block_of(*options) : bytes{},
+                .host_mapped = options->host_mapped,
                 .driver = device.driver,
                 .evaluate = options->use == purpose::evaluation,
                 .lookahead = options->lookahead.degree};

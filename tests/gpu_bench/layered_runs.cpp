@@ -171,6 +171,11 @@ TEST_CASE("choices that a memory does not know are refused, and the run goes on"
   CHECK(with.chunk == 4_MiB);
   struct options_without {
   } without;
+  deepum::cuda::device_options device;
+  choose_evicted(device, true);
+  CHECK(device.evicted == deepum::cuda::evicted_chunks::host_mapped);
+  choose_evicted(device, false);
+  CHECK(device.evicted == deepum::cuda::evicted_chunks::unmapped);
   CHECK_THROWS_AS(choose_chunk(without, 4_MiB), deepum::error);
   choose_chunk(without, 0_B);
   CHECK_THROWS_AS(choose_write_back(without, true), deepum::error);

@@ -37,13 +37,15 @@ constexpr model_shape shape{.layers = 3, .width = 256, .heads = deepum_test::mod
 static_assert(shape.batch * shape.context == deepum_test::model_rows);
 
 template <class Backend>
-policy_run run(const char* policy, bytes budget, bytes chunk, purpose use = purpose::training) {
+policy_run run(const char* policy, bytes budget, bytes chunk, purpose use = purpose::training,
+               bool host_mapped = false) {
   const environment no_feed("DEEPUM_FAULT_FEED", "none");
   std::string text;
   for (int i = 0; i < 500; ++i)
     text.push_back(static_cast<char>('a' + i * 7 % 26));
   run_options options{.cuda = true,
                       .chunk = chunk,
+                      .host_mapped = host_mapped,
                       .use = use,
                       .budget = budget,
                       .shape = shape,
@@ -71,6 +73,7 @@ TEST_CASE("on both kinds of memory a GPU finds the same losses, under every poli
     if (policy != "ideal") CHECK(fake_cuda::stats().device_handles.count == 0);
   }
   CHECK(run<on_mapped>("auto", 36_MiB, 4_MiB).loss == expected.loss);
+  CHECK(run<on_mapped>("auto", 20_MiB, 2_MiB, purpose::training, true).loss == expected.loss);  // host-mapped
   fake_cuda::set_delays(7, std::chrono::microseconds(200));
   CHECK(run<on_mapped>("auto", 20_MiB, 2_MiB).loss == expected.loss);
 }

@@ -166,6 +166,10 @@ TEST_CASE("the reports name the kind of memory, and explain what counts as a fau
   CHECK(table_of(r).find("cuda:x, mapped memory in chunks of 16 MiB, footprint") != std::string::npos);
   CHECK(table_of(r).find("No page faults") != std::string::npos);
   CHECK(table_of(r).find("blocks leave beside the faults") == std::string::npos);
+  CHECK_FALSE(json_of(r).contains("evicted"));
+  r.host_mapped = true;
+  CHECK(json_of(r)["evicted"] == "host-mapped");
+  CHECK(table_of(r).find("in chunks of 16 MiB, evicted ones host-mapped, footprint") != std::string::npos);
 }
 
 TEST_CASE("a chunk is a power of two from 2 MiB to 32 MiB") {
