@@ -67,8 +67,12 @@ function(deepum_add_test folder)
   set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 
   set(labels ${folder})
+  set(cost 0)
   if(DEEPUM_SANITIZE)
     list(APPEND labels sanitizer)
+  endif()
+  if(DEEPUM_SANITIZE STREQUAL "thread")
+    set(cost 100)  # the longest begin first, so that none runs alone in the end
   endif()
   foreach(file IN LISTS ARGN)
     get_filename_component(name "${file}" NAME_WE)
@@ -80,6 +84,7 @@ function(deepum_add_test folder)
     set_tests_properties(
       "${DEEPUM_LANE}${folder}.${name}"
       PROPERTIES FAIL_REGULAR_EXPRESSION "test cases: +0 "
+                 COST ${cost}
                  ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;UBSAN_OPTIONS=print_stacktrace=1")
   endforeach()
 endfunction()

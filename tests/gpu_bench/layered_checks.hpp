@@ -12,6 +12,7 @@
 #include "gpu/layered_systems.hpp"
 #include "gpu/memory_kinds.hpp"
 #include "gpu_bench/host_kernels.hpp"
+#include "support/test_scale.hpp"
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -55,6 +56,12 @@ bench_settings settings_for(std::vector<std::string> systems) {
   s.managed = {.in = 40e9, .out = 12e9, .in_both = 40e9, .out_both = 10e9};
   s.pinned = {.in = 55e9, .out = 55e9, .in_both = 50e9, .out_both = 50e9};
   return s;
+}
+
+// All of them where there is time (DEEPUM_TEST_SCALE).
+inline std::vector<std::string> library_and_by_hand() {
+  if (scaled(10) > 10) return {"resident", "um", "lru", "deepum", "auto", "oracle", "by_hand"};
+  return {"resident", "lru", "auto", "oracle", "by_hand"};
 }
 
 template <class T>
@@ -101,10 +108,9 @@ void check_gpt_step(bool at_end, bool forgets) {
   const std::vector<bytes> budgets{whole_blocks(static_cast<double>(used_bytes(tensors)) * 0.6),
                                    whole_blocks(static_cast<double>(used_bytes(tensors)) * 0.4)};
   const program_report r =
-      gpt_step_runs<Memory, T>(settings_for<Memory>({"resident", "um", "lru", "deepum", "auto", "oracle", "by_hand"}),
-                               shape, budgets, forgets, {std::nullopt})
+      gpt_step_runs<Memory, T>(settings_for<Memory>(library_and_by_hand()), shape, budgets, forgets, {std::nullopt})
           .run();
-  REQUIRE(r.runs.size() == 1 + 6 * budgets.size());
+  REQUIRE(r.runs.size() == 1 + (library_and_by_hand().size() - 1) * budgets.size());
   REQUIRE(r.bounds.size() == 2);
   CHECK(r.bounds[0].least_in > 0);
   CHECK(r.bounds[0].least_in < r.bounds[1].least_in);
@@ -145,8 +151,7 @@ void check_infer() {
     const infer_shape shape{.models = models, .layers = 2, .width = 1024, .most_tokens = 16, .element = sizeof(bf16)};
     const bytes footprint = footprint_of(shape);
     const std::vector<program_report> all =
-        infer_runs<Memory, bf16>(settings_for<Memory>({"resident", "um", "lru", "deepum", "auto", "oracle", "by_hand"}),
-                                 shape,
+        infer_runs<Memory, bf16>(settings_for<Memory>(library_and_by_hand()), shape,
                                  {whole_blocks(static_cast<double>(footprint.count) * 0.7),
                                   whole_blocks(static_cast<double>(footprint.count) * 0.5)},
                                  {1, 16}, 6)
@@ -155,7 +160,7 @@ void check_infer() {
     // Calls of one model recur; which of two is next is drawn by lot.
     const std::size_t told = call_of(shape, 0, 1).launches.size() * (models == 1 ? 1 : 2 + 6 + 1);
     for (const program_report& r : all) {
-      REQUIRE(r.runs.size() == 1 + 6 * 2);
+      REQUIRE(r.runs.size() == 1 + (library_and_by_hand().size() - 1) * 2);
       check_oracle(r, told, models == 1);
       for (const system_run& run : r.runs) {
         CAPTURE(run.name);

@@ -119,7 +119,7 @@ std::vector<setting> settings() {
 }
 
 TEST_CASE("random programs give the same memory under every policy and budget") {
-  const std::uint64_t programs = deepum_test::scaled(40);
+  const std::uint64_t programs = deepum_test::scaled(20);
   const std::vector<setting> all = settings();
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     CAPTURE(seed);
@@ -145,7 +145,7 @@ std::uint64_t run_on_mapped_memory(const random_program& program, const setting&
 }
 
 TEST_CASE("random programs give the same memory where it never faults") {
-  const std::uint64_t programs = deepum_test::scaled(40);
+  const std::uint64_t programs = deepum_test::scaled(20);
   for (std::uint64_t seed = 5000; seed < 5000 + programs; ++seed) {
     CAPTURE(seed);
     const random_program program = deepum_test::make_random_program(seed, {.max_words = 1U << 19});
