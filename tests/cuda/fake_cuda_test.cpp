@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -1205,11 +1206,13 @@ TEST_CASE("what a copy or memset in flight uses must not be unmapped nor lose it
     b.place(0, b.make());
     void* managed = nullptr;
     ok(cudaMallocManaged(&managed, block_bytes, cudaMemAttachGlobal));
-    CUresult result = CUDA_SUCCESS;
+    std::atomic<CUresult> result{CUDA_SUCCESS};
     fake_cuda::set_fault_sink([&](const void*, access, deepum::nanoseconds) { result = unmap(b.at(0), block_bytes); });
     ok(cudaMemcpyAsync(b.at(0), managed, block_bytes, cudaMemcpyDefault, b.stream));
-    CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);
-    CHECK(result == CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(cudaStreamSynchronize(b.stream) == cudaErrorIllegalAddress);  // at once, while `unmap` returns
+    for (int i = 0; i < 300'000 && result == CUDA_SUCCESS; ++i)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    CHECK(result.load() == CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK(cudaFree(managed) == cudaErrorIllegalAddress);
   }
   // One that is done, as an event tells, uses nothing any more.
