@@ -55,6 +55,17 @@ struct bench {
     r.name = "k";
     return made->submit(std::move(r));
   }
+  /// Asks again and again, while what that leads to is carried out. @returns  Whether the answer was yes in the end.
+  template <class Ask>
+  bool comes_to(Ask&& ask) {
+    bool yes = false;
+    for (int i = 0; i < 20 && !yes; ++i) {
+      yes = ask();
+      made->pump();
+      carry_all_out();
+    }
+    return yes;
+  }
   /// Every command that was given so far, and those that the engine gives then.
   void carry_all_out() {
     while (done < memory.calls.size()) {
@@ -181,23 +192,14 @@ TEST_CASE("a view that writes and a launch that was held back before it do not w
   const launch_id l = b.submit(updates(blocks(3, 3)));
   CHECK_FALSE(b.made->admitted(l, b.stream));  // 4 and 5 are missing
   b.made->begin_host_access(blocks(3), access::update);
-  bool mine = false;
-  for (int i = 0; i < 20 && !mine; ++i) {
-    mine = b.made->host_may_use(blocks(3), access::update);
+  CHECK(b.comes_to([&] {
+    const bool mine = b.made->host_may_use(blocks(3), access::update);
     (void)b.made->admitted(l, b.stream);
-    b.made->pump();
-    b.carry_all_out();
-  }
-  CHECK(mine);
+    return mine;
+  }));
   CHECK_FALSE(b.made->admitted(l, b.stream));  // until the view ends
   b.made->end_host_access(blocks(3), access::update);
-  bool begun = false;
-  for (int i = 0; i < 20 && !begun; ++i) {
-    begun = b.made->admitted(l, b.stream);
-    b.made->pump();
-    b.carry_all_out();
-  }
-  CHECK(begun);
+  CHECK(b.comes_to([&] { return b.made->admitted(l, b.stream); }));
 }
 
 TEST_CASE("a view that reads what a launch will write is there before that launch, where that waits for another view") {
@@ -209,14 +211,11 @@ TEST_CASE("a view that reads what a launch will write is there before that launc
   b.made->begin_host_access(blocks(6), access::update);
   REQUIRE(b.made->host_may_use(blocks(6), access::update));
   b.made->begin_host_access(blocks(1), access::read);
-  bool mine = false;
-  for (int i = 0; i < 20 && !mine; ++i) {
-    mine = b.made->host_may_use(blocks(1), access::read);
+  CHECK(b.comes_to([&] {
+    const bool mine = b.made->host_may_use(blocks(1), access::read);
     (void)b.made->admitted(l, b.other);
-    b.made->pump();
-    b.carry_all_out();
-  }
-  CHECK(mine);
+    return mine;
+  }));
   CHECK(b.moved("clean") == std::vector<block_range>{blocks(1)});
   CHECK_FALSE(b.made->admitted(l, b.other));
 }
@@ -254,13 +253,7 @@ TEST_CASE("what is of no value is there for the host as it is") {
   b.run(updates(blocks(0, 2)));
   b.made->dead(blocks(0), liveness::inactive, b.made->last_launch());
   b.made->begin_host_access(blocks(0), access::read);
-  bool mine = false;
-  for (int i = 0; i < 20 && !mine; ++i) {
-    mine = b.made->host_may_use(blocks(0), access::read);
-    b.made->pump();
-    b.carry_all_out();
-  }
-  CHECK(mine);
+  CHECK(b.comes_to([&] { return b.made->host_may_use(blocks(0), access::read); }));
 }
 
 }  // namespace demand_test
