@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -267,17 +268,33 @@ class mapped_memory {
     block_range range{};
     std::uint64_t ticket = 0;
   };
+  /// A command that brings blocks, until all of them have come.
+  struct bringing {
+    job what{};
+    std::uint32_t left = 0;  // blocks that have not
+    bool well = true;
+  };
+  using bringing_ref = std::list<bringing>::iterator;
+  /// A block that has a chunk of the device, and is not mapped yet.
+  struct coming {
+    block_id block{};
+    std::uint32_t slot = 0;
+    std::uint64_t copy = 0;  // its `arrival`; 0: it has no contents
+    bringing_ref command{};
+  };
   /// A copy to the device that is on its way, of one block.
   struct arrival {
     std::uint64_t number = 0;  // 1, 2, 3, ...
     cudaEvent_t copied = nullptr;
-    std::uint64_t completes = 0;  // the command with it; 0: not the last of its blocks
-    block_range range{};          // of the command
+    bringing_ref command{};
   };
+  /// Copies to the host that are on their way, of a part of a command.
   struct departure {
     job what{};
-    std::uint32_t blocks = 0;  // from its first on
-    cudaEvent_t copied = nullptr;
+    block_range part{};
+    cudaEvent_t copied = nullptr;  // null: nothing is copied
+    bool last = false;             // of the command
+    bool well = true;              // all of the command that went before, and this
   };
   struct slot {
     handle memory = 0;
@@ -445,14 +462,13 @@ class mapped_memory {
       }
     }
     std::deque<job> in;
-    std::deque<job> out;
     for (;;) {
       {
         std::unique_lock lock(jobs_mutex_);
         const auto something = [this] { return stopping_ || wanted_ || !inward_.empty() || !outward_.empty(); };
-        if (arrivals_under_way_ == 0 && departures_.empty() && in.empty() && out.empty()) {
+        if (commands_.empty() && departures_.empty() && leaving_.empty() && in.empty()) {
           changed_.wait(lock, something);
-        } else if (!something()) {
+        } else if (coming_.empty() && !may_send() && !something()) {
           lock.unlock();
           std::this_thread::sleep_for(look_every);
           lock.lock();
@@ -463,17 +479,24 @@ class mapped_memory {
         wanted_ = false;
         in.insert(in.end(), inward_.begin(), inward_.end());
         inward_.clear();
-        out.insert(out.end(), outward_.begin(), outward_.end());
-        outward_.clear();
+        for (; !outward_.empty(); outward_.pop_front()) {
+          (needs_no_copy(outward_.front()) ? given_up_ : leaving_).push_back(outward_.front());
+        }
+      }
+      find_departed();
+      if (may_send()) {
+        send_next();
       }
       end_departures();
       end_arrivals();
-      for (; !out.empty(); out.pop_front()) {
-        begin_outward(out.front());
-      }
+      give_up_contents();
       trim();
       while (!in.empty() && begin_inward(in.front())) {
         in.pop_front();
+      }
+      // One block at a time, so that what happens meanwhile is seen.
+      if (!coming_.empty()) {
+        map_next();
       }
     }
     for (const cudaStream_t s : {in_, out_}) {
@@ -498,7 +521,7 @@ class mapped_memory {
         for (; !got.empty(); got.pop_back()) {
           give_slot(got.back());
         }
-        if (!departures_.empty()) {
+        if (!departures_.empty() || !leaving_.empty()) {
           return false;
         }
         end(j, false);
@@ -506,58 +529,67 @@ class mapped_memory {
       }
       got.push_back(s);
     }
+    const bringing_ref command = commands_.insert(commands_.end(), {.what = j, .left = j.range.count});
     for (std::uint32_t i = 0; i < j.range.count; ++i) {
       const block_id b{j.range.first.value + i};
-      if (!bring(b, got[i], j, i + 1 == j.range.count)) {
-        // Blocks that were reported stay; the command as a whole has failed.
-        for (; i < j.range.count; ++i) {
-          give_slot(got[i]);
-        }
-        end(j, false);
-        return true;
+      std::uint64_t copy = 0;
+      if (j.what == job::kind::prefetch && has_host_chunk(b) && !begin_copy(b, got[i], command, copy)) {
+        give_slot(got[i]);
+        command->well = false;
+        has_come(command);
+        continue;
       }
-    }
-    if (j.what == job::kind::populate || last_needs_no_copy_) {
-      end(j, true);
+      coming_.push_back({b, got[i], copy, command});
     }
     return true;
   }
-  /// Copies one block and maps it.
-  bool bring(block_id b, std::uint32_t s, const job& j, bool last) {
-    last_needs_no_copy_ = false;
-    const bool copied = j.what == job::kind::prefetch && has_host_chunk(b);
-    cudaEvent_t e = nullptr;
-    if (copied) {
-      e = spare_event();
-      if (e == nullptr || !worked(cudaMemcpyAsync(at_slot(s), at(on_host_, b), chunk_.count, cudaMemcpyDefault, in_)) ||
-          !worked(cudaEventRecord(e, in_))) {
-        note_failure("a copy to the device failed", false);
-        if (e != nullptr) {
-          settle(in_);  // it may be on its way
-          spare_events_.push_back(e);
-        }
-        return false;
-      }
-    }
-    if (!map_block(b, s)) {
+  /// @param copy  Set to its number.
+  bool begin_copy(block_id b, std::uint32_t s, bringing_ref command, std::uint64_t& copy) {
+    cudaEvent_t e = spare_event();
+    if (e == nullptr || !worked(cudaMemcpyAsync(at_slot(s), at(on_host_, b), chunk_.count, cudaMemcpyDefault, in_)) ||
+        !worked(cudaEventRecord(e, in_))) {
+      note_failure("a copy to the device failed", false);
       if (e != nullptr) {
-        settle(in_);
+        settle(in_);  // it may be on its way
         spare_events_.push_back(e);
       }
       return false;
     }
-    slot_of_[b.value].store(s, std::memory_order_relaxed);
-    if (copied) {
-      const std::lock_guard lock(arrivals_mutex_);
-      const std::uint64_t number = last_arrival_.load(std::memory_order_relaxed) + 1;
-      arrivals_.push_back({number, e, last ? j.ticket : 0, j.range});
-      ++arrivals_under_way_;
-      arrival_[b.value].store(number, std::memory_order_release);
-      last_arrival_.store(number, std::memory_order_release);
-    }
-    last_needs_no_copy_ = last && !copied && j.what == job::kind::prefetch;
-    report(device_event::kind::arrived, {b, 1}, j.ticket);
+    const std::lock_guard lock(arrivals_mutex_);
+    copy = last_arrival_.load(std::memory_order_relaxed) + 1;
+    arrivals_.push_back({copy, e, command});
+    arrival_[b.value].store(copy, std::memory_order_release);
+    last_arrival_.store(copy, std::memory_order_release);
     return true;
+  }
+  /// Maps the block that has waited longest. While copies to the host follow one another without a pause, the driver
+  /// takes a millisecond for it, else 35 us (docs/adr/0007).
+  void map_next() {
+    const coming c = coming_.front();
+    coming_.pop_front();
+    ++mapped_since_sent_;
+    if (map_block(c.block, c.slot)) {
+      slot_of_[c.block.value].store(c.slot, std::memory_order_relaxed);
+      report(device_event::kind::arrived, {c.block, 1}, c.command->what.ticket);
+    } else {
+      c.command->well = false;
+      if (c.copy != 0) {
+        settle(in_);
+      }
+      give_slot(c.slot);
+    }
+    if (c.copy == 0) {
+      has_come(c.command);
+    } else {
+      mapped_up_to_ = c.copy;
+    }
+  }
+  /// One more block of the command is there, or will not be. Reported ones stay when the command as a whole has failed.
+  void has_come(bringing_ref command) {
+    if (--command->left == 0) {
+      end(command->what, command->well);
+      commands_.erase(command);
+    }
   }
   bool map_block(block_id b, std::uint32_t s) {
     std::byte* const here = at(base_, b);
@@ -580,16 +612,20 @@ class mapped_memory {
     return result == CUDA_SUCCESS;
   }
   void end_arrivals() {
-    const std::lock_guard lock(arrivals_mutex_);
-    while (!arrivals_.empty() && reached(cudaEventQuery, arrivals_.front().copied)) {
-      const arrival a = arrivals_.front();
-      arrivals_.pop_front();
-      --arrivals_under_way_;
-      arrived_.store(a.number, std::memory_order_release);
-      spare_events_.push_back(a.copied);
-      if (a.completes != 0) {
-        end({job::kind::prefetch, a.range, a.completes}, true);
+    for (;;) {
+      arrival a;
+      {
+        const std::lock_guard lock(arrivals_mutex_);
+        if (arrivals_.empty() || arrivals_.front().number > mapped_up_to_ ||
+            !reached(cudaEventQuery, arrivals_.front().copied)) {
+          return;
+        }
+        a = arrivals_.front();
+        arrivals_.pop_front();
+        arrived_.store(a.number, std::memory_order_release);
+        spare_events_.push_back(a.copied);
       }
+      has_come(a.command);
     }
   }
   /// Nothing is being copied into the block's chunk of the device.
@@ -601,55 +637,91 @@ class mapped_memory {
 
   // Outward.
 
-  void begin_outward(const job& j) {
-    if (j.what == job::kind::drop || j.what == job::kind::discard) {
+  [[nodiscard]] static bool needs_no_copy(const job& j) {
+    return j.what == job::kind::drop || j.what == job::kind::discard;
+  }
+  void give_up_contents() {
+    for (; !given_up_.empty(); given_up_.pop_front()) {
+      const job& j = given_up_.front();
       take_away(j.range);
       if (j.what == job::kind::drop) {
         report(device_event::kind::departed, j.range, j.ticket);
       }
       end(j, true);
-      return;
     }
+  }
+  /// Copies to the host come in pieces, and blocks are mapped between them: else each would wait for a millisecond.
+  /// While none is, the next piece waits behind the one that moves.
+  [[nodiscard]] bool may_send() const {
+    if (leaving_.empty()) {
+      return false;
+    }
+    if (departures_.empty()) {
+      return coming_.empty() || mapped_since_sent_ >= most_mapped_between;
+    }
+    return coming_.empty() && mapped_since_sent_ == 0 && !maps_between_ && departures_.size() < pieces_in_flight;
+  }
+  /// Gives the copy engine the next piece of what leaves.
+  void send_next() {
+    maps_between_ = std::exchange(mapped_since_sent_, 0) != 0;
+    const job j = leaving_.front();
+    const block_range left{block_id{j.range.first.value + begun_}, j.range.count - begun_};
+    block_range part{left.first, std::min(left.count, std::max(1U, static_cast<std::uint32_t>(piece / chunk_)))};
     // As many as the host has memory for; the others stay.
     std::uint32_t found = 0;
     bool well = out_ != nullptr;
-    for (; well && found < j.range.count && give_host_chunk(block_id{j.range.first.value + found}); ++found) {
-      await_arrival(block_id{j.range.first.value + found});
+    for (; well && found < part.count && give_host_chunk(block_id{part.first.value + found}); ++found) {
+      await_arrival(block_id{part.first.value + found});
     }
-    for (std::uint32_t b = j.range.begin_value(); well && b < j.range.begin_value() + found; ++b) {
+    const bool all = found == part.count;
+    part.count = found;
+    for (std::uint32_t b = part.begin_value(); well && b < part.end_value(); ++b) {
       well = worked(cudaMemcpyAsync(at(on_host_, block_id{b}), at_slot(slot_of_[b].load(std::memory_order_relaxed)),
                                     chunk_.count, cudaMemcpyDefault, out_));
-      if (!well) {
-        note_failure("a copy to the host failed", false);
-      }
     }
     cudaEvent_t e = well && found != 0 ? spare_event() : nullptr;
-    if (e == nullptr || !worked(cudaEventRecord(e, out_))) {
-      if (out_ != nullptr) {
-        settle(out_);  // some may be on their way
-      }
+    if (found != 0 && (e == nullptr || !worked(cudaEventRecord(e, out_)))) {
+      note_failure("a copy to the host failed", false);
+      settle(out_);  // some may be on their way
       if (e != nullptr) {
-        spare_events_.push_back(e);
+        spare_events_.push_back(std::exchange(e, nullptr));
       }
-      outdated(j.range);  // only what the device has newer is copied to the host
-      end(j, false);
-      return;
+      well = false;
     }
-    outdated({block_id{j.range.first.value + found}, j.range.count - found});
-    departures_.push_back({j, found, e});
+    if (!well) {
+      part.count = 0;
+    }
+    well = well && all;
+    begun_ += part.count;
+    const bool last = !well || begun_ == j.range.count;
+    departures_.push_back({j, part, e, last, well});
+    if (last) {
+      outdated({block_id{part.end_value()}, j.range.end_value() - part.end_value()});  // the host gets none of them
+      leaving_.pop_front();
+      begun_ = 0;
+    }
+  }
+  void find_departed() {
+    while (!departures_.empty() &&
+           (departures_.front().copied == nullptr || reached(cudaEventQuery, departures_.front().copied))) {
+      departed_.push_back(departures_.front());
+      departures_.pop_front();
+    }
   }
   void end_departures() {
-    while (!departures_.empty() && reached(cudaEventQuery, departures_.front().copied)) {
-      const departure d = departures_.front();
-      departures_.pop_front();
-      spare_events_.push_back(d.copied);
-      if (d.what.what == job::kind::evict) {
-        const block_range gone{d.what.range.first, d.blocks};
-        take_away(gone);
-        report(device_event::kind::departed, gone, d.what.ticket);
+    for (const departure& d : departed_) {
+      if (d.copied != nullptr) {
+        spare_events_.push_back(d.copied);
       }
-      end(d.what, d.blocks == d.what.range.count);
+      if (d.what.what == job::kind::evict && !d.part.empty()) {
+        take_away(d.part);
+        report(device_event::kind::departed, d.part, d.what.ticket);
+      }
+      if (d.last) {
+        end(d.what, d.well);
+      }
     }
+    departed_.clear();
   }
   /// The device has the blocks no more. Those that it has not are left alone.
   void take_away(block_range range) {
@@ -771,6 +843,9 @@ class mapped_memory {
   }
 
   static constexpr auto look_every = std::chrono::microseconds(10);
+  static constexpr bytes piece{std::uint64_t{16} << 20};   // of what leaves
+  static constexpr std::size_t pieces_in_flight = 2;       // one moves, the next is ready
+  static constexpr std::uint32_t most_mapped_between = 8;  // blocks, between two pieces
 
   device& owner_;
   const bytes chunk_;
@@ -792,10 +867,17 @@ class mapped_memory {
   std::vector<slot> slot_handles_{};
   std::vector<std::uint32_t> empty_{};   // slots with memory and without contents
   std::vector<std::uint32_t> unused_{};  // slots without memory
-  std::deque<departure> departures_{};
+  std::list<bringing> commands_{};       // inward, that have begun
+  std::deque<coming> coming_{};          // to be mapped
+  std::uint64_t mapped_up_to_ = 0;       // copy whose block was mapped last
+  std::deque<job> given_up_{};           // without a copy
+  std::deque<job> leaving_{};            // with one
+  std::uint32_t begun_ = 0;              // blocks of the first of those
+  std::deque<departure> departures_{};   // copies under way
+  std::vector<departure> departed_{};    // those that are done
+  std::uint32_t mapped_since_sent_ = 0;  // blocks, since the last piece
+  bool maps_between_ = false;            // between that one and the piece before it
   std::vector<cudaEvent_t> spare_events_{};
-  std::size_t arrivals_under_way_ = 0;
-  bool last_needs_no_copy_ = false;
   cudaStream_t in_ = nullptr;
   cudaStream_t out_ = nullptr;
 
