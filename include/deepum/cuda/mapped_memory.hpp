@@ -466,9 +466,10 @@ class mapped_memory {
       {
         std::unique_lock lock(jobs_mutex_);
         const auto something = [this] { return stopping_ || wanted_ || !inward_.empty() || !outward_.empty(); };
-        if (commands_.empty() && departures_.empty() && leaving_.empty() && in.empty()) {
+        const bool at_once = !coming_.empty() || !departed_.empty() || may_send();
+        if (!at_once && commands_.empty() && departures_.empty() && in.empty()) {
           changed_.wait(lock, something);
-        } else if (coming_.empty() && !may_send() && !something()) {
+        } else if (!at_once && !something()) {
           lock.unlock();
           std::this_thread::sleep_for(look_every);
           lock.lock();
@@ -483,10 +484,7 @@ class mapped_memory {
           (needs_no_copy(outward_.front()) ? given_up_ : leaving_).push_back(outward_.front());
         }
       }
-      find_departed();
-      if (may_send()) {
-        send_next();
-      }
+      keep_sending();
       end_departures();
       end_arrivals();
       give_up_contents();
@@ -568,7 +566,9 @@ class mapped_memory {
     const coming c = coming_.front();
     coming_.pop_front();
     ++mapped_since_sent_;
-    if (map_block(c.block, c.slot)) {
+    const bool mapped = map_block(c.block, c.slot);
+    keep_sending();  // the copy that went before is likely to have ended with that
+    if (mapped) {
       slot_of_[c.block.value].store(c.slot, std::memory_order_relaxed);
       report(device_event::kind::arrived, {c.block, 1}, c.command->what.ticket);
     } else {
@@ -701,11 +701,15 @@ class mapped_memory {
       begun_ = 0;
     }
   }
-  void find_departed() {
+  /// First of all, because the link waits for it.
+  void keep_sending() {
     while (!departures_.empty() &&
            (departures_.front().copied == nullptr || reached(cudaEventQuery, departures_.front().copied))) {
       departed_.push_back(departures_.front());
       departures_.pop_front();
+    }
+    if (may_send()) {
+      send_next();
     }
   }
   void end_departures() {
