@@ -77,8 +77,8 @@ ABSL_FLAG(std::int64_t, gather_change, 6, "steps until they update other pieces"
 ABSL_FLAG(std::int64_t, feed_mib, 512, "memory that faults in feeds");
 ABSL_FLAG(std::int64_t, link_mib, 768, "memory that moves to measure the links");
 ABSL_FLAG(std::string, memory, "managed",
-          "the library's memory in gpt_step, infer, churn and largest_batch: managed, which has to fit into "
-          "DEEPUM_MANAGED_LIMIT, or mapped");
+          "the library's memory in gpt_step, infer, churn, largest_batch, the launches of fits and check_programs: "
+          "managed, which has to fit into DEEPUM_MANAGED_LIMIT, or mapped");
 ABSL_FLAG(std::int64_t, chunk_mib, 0, "chunks of mapped memory, a power of two; 0: what the library chooses");
 ABSL_FLAG(std::string, evicted, "unmapped",
           "what is at the addresses of mapped memory that is not on the GPU: unmapped, or host-mapped");
@@ -108,8 +108,10 @@ ABSL_FLAG(std::string, churn_chunks_mib, "2,4,8,16,32",
 ABSL_FLAG(std::int64_t, churn_compute, 200000, "multiplications of a thread in a launch that computes beside churn");
 ABSL_FLAG(std::string, feed, "auto", "where the library learns of page faults: auto, driver, cupti or none");
 ABSL_FLAG(std::int64_t, check_policies, 0,
-          "instead of measuring: compares the losses of this many steps under every policy and budget");
-ABSL_FLAG(std::int64_t, check_programs, 50, "random programs for --check_policies");
+          "instead of measuring: compares the losses of this many steps under every policy and budget, on managed "
+          "memory");
+ABSL_FLAG(std::int64_t, check_programs, 0,
+          "instead of measuring: compares the memory that this many random programs leave, under every policy");
 ABSL_FLAG(std::uint64_t, seed, 1, "of weights and data");
 ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step");
 ABSL_FLAG(std::string, commit, "", "what was measured, for the JSON file: git describe --always --dirty");
@@ -154,6 +156,7 @@ struct options {
   /// Those that know managed memory alone.
   [[nodiscard]] bool runs_blocks() const { return runs("train") || runs("evaluate") || runs("gather"); }
   [[nodiscard]] bool managed() const { return memory == "managed"; }
+  [[nodiscard]] bool checks() const { return check_steps != 0 || check_programs != 0; }
 };
 
 bytes of_gib(double gib) { return whole_blocks(gib * (std::uint64_t{1} << 30)); }
@@ -206,6 +209,9 @@ absl::Status layers_from_flags(options& o) {
 #ifndef DEEPUM_GPU_BENCH_MAPPED
   if (!o.managed()) return absl::InvalidArgumentError("--memory=mapped: this build has no mapped memory");
 #endif
+  if (!o.managed() && o.check_steps != 0) {
+    return absl::InvalidArgumentError("--check_policies trains on managed memory: leave --memory=mapped out");
+  }
   if (o.managed() && o.runs("churn")) {
     return absl::InvalidArgumentError("churn measures mapped memory alone: add --memory=mapped");
   }
@@ -403,19 +409,20 @@ bytes most_managed(const options& o) {
       consider(managed_capacity(set_up_of(shape)));
   }
   if (o.managed() && o.runs_layers()) consider(o.link_size + bytes{o.link_size.count / 2});
-  if (o.check_steps == 0 && !o.runs_blocks() && !o.runs("fits") && !o.runs("feeds")) return most;
-  consider(block_size * 128);  // small launches, random programs
-  if (o.check_steps != 0) {
-    consider(capacity_of(model_runs<float>::footprint(checked_shape, purpose::training)));
-    return most;
+  const bool small = o.managed() && (o.runs("fits") || o.checks());  // launches, random programs
+  if (o.checks()) {
+    most = {};  // nothing else runs
   }
+  if (small) consider(block_size * 128);
+  if (o.check_steps != 0) consider(capacity_of(model_runs<float>::footprint(checked_shape, purpose::training)));
+  if (o.checks()) return most;
   if (o.runs("train")) consider(capacity_of(footprint(o, o.shape, purpose::training)));
   if (o.runs("evaluate")) consider(capacity_of(footprint(o, o.evaluate_shape, purpose::evaluation)));
   if (o.runs("train") || o.runs("evaluate") || o.runs("gather")) {
     consider(o.link_size + bytes{o.link_size.count / 2});
   }
   if (o.runs("gather")) consider(capacity_of(o.gather.table() + block_size * o.gather.launches));
-  if (o.runs("fits")) consider(capacity_of(footprint(o, small_shape(o.shape), purpose::training)));
+  if (o.managed() && o.runs("fits")) consider(capacity_of(footprint(o, small_shape(o.shape), purpose::training)));
   if (o.runs("feeds")) consider(capacity_of(o.feed_size));
   return most;
 }
@@ -543,11 +550,15 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   if (o.runs("evaluate")) add(models(settings, o.evaluate_shape, train_gpt::purpose::evaluation));
   if (o.runs("gather")) add(gather_runs(settings, o.gather).run());
   if (o.runs("fits")) {
-    fits_runs fits(settings);
-    const std::vector<launch_costs> costs = fits.run();
-    print(fits_runs::table_of(costs));
-    json["small_launches"] = fits_runs::json_of(costs);
-    save();
+    with_memory(o.memory, [&]<class Memory>() {
+      using fits = fits_runs<Memory>;
+      const std::vector<launch_costs> costs = fits(settings).run();
+      print(fits::table_of(costs));
+      json["small_launches"] = fits::json_of(costs);
+      save();
+    });
+  }
+  if (o.runs("fits") && o.managed()) {
     bench_settings all_fits = settings;
     std::erase_if(all_fits.systems, [](const std::string& s) {
       return s == "once" || s == "double_managed" || s == "double_pinned" || s == "by_hand";
@@ -609,12 +620,17 @@ int run() {
     return 1;
   }
   const energy_meter energy(0);
-  if (o->check_steps != 0) {
-    const std::string wrong = check_policies(o->settings, o->check_steps, o->check_programs);
+  if (o->checks()) {
+    std::string wrong;
+    if (o->check_steps != 0) {
+      check_losses(o->settings, o->check_steps, wrong);
+    }
+    with_memory(o->memory,
+                [&]<class Memory>() { check_random_programs<Memory>(o->settings, o->check_programs, wrong); });
     print(wrong.empty()
               ? absl::StrFormat("the same under every policy and budget: the losses of %d steps, and %d random "
-                                "programs\n",
-                                o->check_steps, o->check_programs)
+                                "programs on %s memory\n",
+                                o->check_steps, o->check_programs, o->memory)
               : wrong);
     return wrong.empty() ? 0 : 1;
   }

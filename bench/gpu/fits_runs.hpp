@@ -26,6 +26,8 @@ struct launch_costs {
   double through_ns = 0;     ///< of each launch, until all have been executed
 };
 
+/// @tparam Memory  The library's.
+template <class Memory>
 class fits_runs {
  public:
   explicit fits_runs(const bench_settings& settings) : settings_(settings) {}
@@ -42,7 +44,7 @@ class fits_runs {
     for (const std::string& system : settings_.systems) {
       if (policy_of(system) && system != "once") {
         settings_.say("small launches: " + system);
-        library_system sys(settings_, system, capacity, capacity);
+        memory_system<Memory> sys(settings_, system, capacity, capacity);
         out.push_back(small_launches(system, sys.arena(), sys.stream()));
       }
     }

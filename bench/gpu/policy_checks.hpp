@@ -4,8 +4,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench_system.hpp"
+#include "hand_memory.hpp"
 #include "kernels.hpp"
 #include "model_runs.hpp"
+#include <deepum/arena.hpp>
+#include <deepum/cuda/check.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/cuda/stream.hpp>
@@ -15,26 +18,36 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <span>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace deepum::gpu_bench {
 
 /// A random program on a GPU.
+template <class Memory>
 class random_program_run {
  public:
+  static constexpr bool managed = std::is_same_v<Memory, cuda::managed_memory>;
+  /// Blocks of 2 MiB: little, some, and all there is. A launch of three buffers has to fit memory that never faults.
+  static constexpr std::array<std::uint64_t, 3> budgets{managed ? 6 : 16, managed ? 14 : 24, 128};
+
   random_program_run(cuda::fault_source feed, const std::string& policy, bytes budget)
-      : gpu_(0, {.faults = feed}),
+      : gpu_(0, {.faults = feed, .chunk = block_size}),
         arena_(gpu_, {.capacity = block_size * 128, .device_budget = budget, .policy = policy, .log = {}}),
-        streams_{library_stream(arena_), library_stream(arena_)} {}
+        streams_{stream_type(arena_), stream_type(arena_)} {}
 
   std::uint64_t run(const deepum_test::random_program& program) {
     buffers_.resize(program.buffers);
-    slot_ = arena_.allocate<word*>(1);
+    slot_ = arena_.template allocate<word*>(1);
     std::uint64_t sum = 0xcbf29ce484222325ULL;
     for (const deepum_test::operation& op : program.operations) {
       step(op, sum);
@@ -48,20 +61,23 @@ class random_program_run {
     return sum;
   }
 
-  /// What the threads of a GPU cannot do in order, as the reference does: a gather from what it updates is a mix.
+  /// What the threads of a GPU cannot do in order, as the reference does: a gather from what it updates is a mix. And
+  /// so is, on memory that never faults, a launch that does not declare what it touches.
   static void make_parallel(deepum_test::random_program& program) {
+    using kind = deepum_test::operation::kind;
     for (deepum_test::operation& op : program.operations) {
-      if (op.what == deepum_test::operation::kind::gather && (op.a == op.b || op.a == op.c)) {
-        op.what = deepum_test::operation::kind::mix;
+      if ((op.what == kind::gather && (op.a == op.b || op.a == op.c)) || (op.what == kind::chase && !managed)) {
+        op.what = kind::mix;
       }
     }
   }
 
  private:
   using word = deepum_gpu_bench_kernels::word;
+  using stream_type = deepum::stream<Memory>;
 
   void synchronize() {
-    for (library_stream& s : streams_) {
+    for (stream_type& s : streams_) {
       s.synchronize();
     }
   }
@@ -72,7 +88,7 @@ class random_program_run {
     }
   }
   /// The stream of the operation, made to wait for whatever ran last on the other one.
-  library_stream& on(const deepum_test::operation& op) {
+  stream_type& on(const deepum_test::operation& op) {
     if (op.stream != last_) {
       cuda::event done;
       streams_[last_].record(done);
@@ -94,7 +110,7 @@ class random_program_run {
     const auto other = static_cast<word>(b.size());
     switch (op.what) {
       case kind::allocate:
-        buffers_[op.a] = {arena_.allocate<word>(op.n), op.n};
+        buffers_[op.a] = {arena_.template allocate<word>(op.n), op.n};
         break;
       case kind::release:
         arena_.deallocate(a.data());  // with work in flight: the arena's matter, not the program's
@@ -175,8 +191,8 @@ class random_program_run {
   }
 
   cuda::device gpu_;
-  library_arena arena_;
-  std::array<library_stream, 2> streams_;
+  deepum::arena<Memory> arena_;
+  std::array<stream_type, 2> streams_;
   std::vector<std::span<word>> buffers_{};
   word** slot_ = nullptr;
   std::uint16_t last_ = 0;
@@ -185,21 +201,60 @@ class random_program_run {
 /// The model whose losses are compared.
 inline constexpr train_gpt::model_shape checked_shape{.layers = 6, .width = 512, .heads = 8, .context = 64, .batch = 8};
 
+/// Copies beside a program, of random sizes and at random times, so that its own take longer, now and then by much.
+class disturbance {
+ public:
+  explicit disturbance(std::uint64_t seed) : thread_([this, seed] { work(seed); }) {}
+  ~disturbance() {
+    stop_ = true;
+    thread_.join();
+  }
+  disturbance(const disturbance&) = delete;
+  disturbance& operator=(const disturbance&) = delete;
+
+ private:
+  static constexpr bytes most{std::uint64_t{32} << 20};
+
+  void work(std::uint64_t seed) const {
+    const memory_pool host(memory_pool::kind::pinned, most);
+    const memory_pool device(memory_pool::kind::device, most);
+    std::mt19937_64 random(seed);
+    cudaStream_t q = nullptr;
+    cuda::check(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    while (!stop_.load()) {
+      const bool in = random() % 2 == 0;
+      for (std::uint64_t n = random() % 4; n-- != 0;) {
+        (void)cuda::worked(cudaMemcpyAsync(in ? device.base() : host.base(), in ? host.base() : device.base(),
+                                           random() % most.count, cudaMemcpyDefault, q));
+      }
+      (void)cuda::worked(cudaStreamSynchronize(q));
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
+    }
+    (void)cuda::worked(cudaStreamDestroy(q));
+  }
+
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 /// Random programs whose memory is compared with that of the host, each under all policies.
 /// @param wrong  What differs is appended, one a line.
-inline void check_random_programs(const bench_settings& settings, std::uint64_t programs, std::string& wrong) {
+template <class Memory>
+void check_random_programs(const bench_settings& settings, std::uint64_t programs, std::string& wrong) {
+  using run_type = random_program_run<Memory>;
   const std::array<const char*, 4> policies{"um", "lru", "deepum", "auto"};
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     deepum_test::random_program program = deepum_test::make_random_program(seed, {.max_words = 1U << 20});
-    random_program_run::make_parallel(program);
+    run_type::make_parallel(program);
     const std::uint64_t expected = deepum_test::reference_run{}.run(program);
     if (seed % 10 == 1) {
       settings.say(absl::StrFormat("random program %d of %d", seed, programs));
     }
     // Each policy at another budget with each program.
     for (std::size_t p = 0; p < policies.size(); ++p) {
-      const bytes budget = block_size * std::array<std::uint64_t, 3>{6, 14, 128}[(seed + p) % 3];
-      if (random_program_run(settings.feed, policies[p], budget).run(program) != expected) {
+      const bytes budget = block_size * run_type::budgets[(seed + p) % run_type::budgets.size()];
+      const disturbance beside(seed + p);
+      if (run_type(settings.feed, policies[p], budget).run(program) != expected) {
         absl::StrAppendFormat(&wrong, "random program %d computes something else under %s with %d MiB\n", seed,
                               policies[p], budget.count >> 20);
       }
@@ -207,14 +262,11 @@ inline void check_random_programs(const bench_settings& settings, std::uint64_t 
   }
 }
 
-/// Whether the library computes the same under every policy and budget.
+/// Whether the library trains to the same losses under every policy and budget.
 /// @param steps     Training steps whose losses are compared.
-/// @param programs  Random programs whose memory is compared with that of the host.
-/// @returns         What differs, one a line; empty where all is the same.
-[[nodiscard]] inline std::string check_policies(const bench_settings& settings, std::int64_t steps,
-                                                std::uint64_t programs) {
+/// @param wrong     What differs is appended, one a line.
+inline void check_losses(const bench_settings& settings, std::int64_t steps, std::string& wrong) {
   const std::vector<std::string> policies{"um", "lru", "deepum", "auto"};
-  std::string wrong;
   constexpr auto use = train_gpt::purpose::training;
   model_runs<float> model(settings, checked_shape, use);
   const std::vector<float> expected = model.resident_losses(steps);
@@ -235,8 +287,6 @@ inline void check_random_programs(const bench_settings& settings, std::uint64_t 
       }
     }
   }
-  check_random_programs(settings, programs, wrong);
-  return wrong;
 }
 
 }  // namespace deepum::gpu_bench

@@ -270,7 +270,7 @@ TEST_CASE("gather computes the same under the library's systems and tells when i
 TEST_CASE("small launches are timed on plain memory and through the library") {
   const without_gpu setting;
   const bench_settings settings = settings_for({"um"});
-  const std::vector<launch_costs> costs = fits_runs(settings).run();
+  const std::vector<launch_costs> costs = fits_runs<cuda::managed_memory>(settings).run();
   REQUIRE(costs.size() == 3);
   CHECK(costs[0].system == "runtime");
   CHECK(costs[1].system == "resident");
