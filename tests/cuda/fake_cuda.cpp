@@ -156,6 +156,7 @@ struct state {
   std::vector<injection> injections;
 
   statistics counted;
+  std::uint64_t leaving = 0;  ///< bytes of copies from handles of the device to the host's that are under way
   std::map<std::string, std::uint64_t, std::less<>> calls;
   std::vector<hint> hints;
   std::vector<launch> launches;
@@ -961,6 +962,13 @@ CUresult unmap_range(CUdeviceptr p, std::size_t size) {
   return driver_call("cuMemUnmap", unmap, releases | unsafe);
 }
 
+CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return driver_call("cuStreamIsCapturing", [&](state&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    return give(status, f->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE);
+  });
+}
 CUresult set_access(CUdeviceptr p, std::size_t size, const CUmemAccessDesc* desc, std::size_t count) {
   const auto set = [&](state& s) {
     if (!whole(p, size) || !whole_views(pointer(p), size) || desc == nullptr || count == 0) {
@@ -1000,6 +1008,9 @@ CUresult set_access(CUdeviceptr p, std::size_t size, const CUmemAccessDesc* desc
       ::mprotect(const_cast<std::byte*>(it->first), v.size, (reads ? PROT_READ : 0) | (writes ? PROT_WRITE : 0));
     }
     ++s.counted.access_changes;
+    if (device && !all_views(pointer(p), size, on_host)) {
+      s.counted.leaving_beside_access = std::max(s.counted.leaving_beside_access, deepum::bytes{s.leaving});
+    }
     return e;
   };
   return driver_call("cuMemSetAccess", set, unsafe);
@@ -1319,7 +1330,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
         {"cuMemRelease", reinterpret_cast<void*>(&release_handle)},
         {"cuMemMap", reinterpret_cast<void*>(&map_handle)},
         {"cuMemUnmap", reinterpret_cast<void*>(&unmap_range)},
-        {"cuMemSetAccess", reinterpret_cast<void*>(&set_access)}};
+        {"cuMemSetAccess", reinterpret_cast<void*>(&set_access)},
+        {"cuStreamIsCapturing", reinterpret_cast<void*>(&is_capturing)}};
     const auto it = functions.find(symbol);
     const bool there = it != functions.end();
     if (found != nullptr) *found = there ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
@@ -1553,6 +1565,10 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
     if (count == 0) return cudaSuccess;
     const auto pageable = [](const void* p) { return find(p) == nullptr && !in_reserved(p); };
     const bool waits = pageable(dst) || pageable(src);
+    const auto& handles = rt().now.handles;
+    const bool leaves = all_views(src, count, [&](const view& v) { return handles.at(v.handle).on_device; }) &&
+                        all_views(dst, count, [&](const view& v) { return !handles.at(v.handle).on_device; });
+    rt().now.leaving += leaves ? count : 0;
     const auto copy = [=] {
       {
         const guard held;
@@ -1562,6 +1578,8 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
       touch(src, count, access::read);
       touch(dst, count, access::overwrite);
       std::memcpy(dst, src, count);
+      const guard held;
+      rt().now.leaving -= leaves ? count : 0;
     };
     put(*f, copy,
         {{static_cast<const std::byte*>(src), count, false}, {static_cast<const std::byte*>(dst), count, true}});

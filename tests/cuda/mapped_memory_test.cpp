@@ -140,6 +140,20 @@ struct sweep {
   std::vector<word*> words;
 };
 
+TEST_CASE("where blocks come and go, little is on its way to the host when one is mapped") {
+  // The driver maps no block for a millisecond where copies to the host follow one another without a pause.
+  machine m(48_MiB, "auto", machine::small_chunks());
+  sweep program(*m.arena, 24);
+  fake_cuda::set_delays(7, 500us);
+  for (int i = 0; i < 6; ++i) {
+    program.pass();
+  }
+  program.s.synchronize();
+  const std::uint64_t beside = fake_cuda::stats().leaving_beside_access / 1_MiB;
+  CHECK(beside >= 2);
+  CHECK(beside <= 16);
+}
+
 TEST_CASE("a program that is larger than the budget computes the same under every policy and with every chunk") {
   const std::uint64_t expected = sweep::expected(4);
   for (const bytes chunk : few<bytes>({2_MiB, 4_MiB, 8_MiB}, 1)) {

@@ -2,12 +2,14 @@
 
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/driver_function.hpp>
 #include <deepum/cuda/graph.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/error.hpp>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -62,6 +64,7 @@ class basic_stream {
  public:
   /// @errors  `status::device_failure`.
   explicit basic_stream(Memory& memory) : memory_(memory), stream_(create(memory)), log_(stream_.get()) {
+    (void)find_driver_function("cuStreamIsCapturing", 10000, is_capturing_);
     memory_.add(log_);
   }
   ~basic_stream() {
@@ -122,10 +125,12 @@ class basic_stream {
       (void)worked(cudaGraphDestroy(captured));
     }
   }
-  /// Whether somebody captures the stream.
+  /// Whether somebody captures the stream. Asked for every launch on memory that never faults, so the driver is asked
+  /// without the runtime between.
   [[nodiscard]] bool capturing() const {
-    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-    return worked(cudaStreamIsCapturing(stream_.get(), &state)) && state != cudaStreamCaptureStatusNone;
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    return is_capturing_ != nullptr && is_capturing_(stream_.get(), &state) == CUDA_SUCCESS &&
+           state != CU_STREAM_CAPTURE_STATUS_NONE;
   }
   /// @errors  `status::device_failure`.
   void launch(const graph& g) { check(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
@@ -211,6 +216,7 @@ class basic_stream {
   Memory& memory_;
   handle stream_;
   launch_log log_;
+  CUresult(CUDAAPI* is_capturing_)(CUstream, CUstreamCaptureStatus*) = nullptr;
   bool runs_alone_ = false;  // the launch between `order_after_arrival` and `end`, in strict mode
   std::string alone_{};      // that one, or the last one
   std::string accused_{};    // the first one that failed there
