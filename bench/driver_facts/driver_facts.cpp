@@ -1,5 +1,5 @@
-// Shows how the driver of this machine treats managed memory: rates, costs and side effects of moves, faults and hints.
-// docs/adr/0006 rests on what it prints.
+// Shows how the driver of this machine treats managed memory: rates, costs and side effects of moves, faults and hints;
+// and what it costs to map plain memory. docs/adr/0006 and 0007 rest on what it prints.
 
 #include "../../examples/support/json_file.hpp"
 #include "../gpu/energy.hpp"
@@ -13,6 +13,7 @@
 #include "feed.hpp"
 #include "hints.hpp"
 #include "launches.hpp"
+#include "mapping.hpp"
 #include "moves.hpp"
 #include "nlohmann/json.hpp"
 #include "probe.hpp"
@@ -37,6 +38,7 @@
 #include <vector>
 
 ABSL_FLAG(int, repeats, 3, "of each measurement, from 1 to 9");
+ABSL_FLAG(std::string, only, "", "measures those groups alone whose names contain this");
 ABSL_FLAG(std::string, json, "", "file for all that was measured");
 ABSL_FLAG(std::string, commit, "", "what was measured, for the JSON file: git describe --always --dirty");
 
@@ -102,6 +104,7 @@ int measure(const cuda::device& gpu, int repeats) {
       {"Times of events", [&] { event_times(p); }},
       {"Both ways at once", [&] { both_ways(p, nullptr, nullptr); }},
       {"Contexts", [&] { context_costs(p); }},
+      {"Mapping a chunk somewhere else", [&] { mapping(p); }},
       {"Both ways at once, by two contexts",
        [&] {
          if (make_contexts()) {
@@ -134,7 +137,7 @@ int measure(const cuda::device& gpu, int repeats) {
                               {"cuda_of_driver", properties.driver_version},
                               {"cuda_runtime", properties.runtime_version},
                               {"commit", absl::GetFlag(FLAGS_commit)},
-                              {"flags", {{"repeats", repeats}}}};
+                              {"flags", {{"repeats", repeats}, {"only", absl::GetFlag(FLAGS_only)}}}};
   // What is there is written after each group, so that an interruption loses no more than one.
   absl::Status saved;
   const auto save = [&] {
@@ -149,7 +152,11 @@ int measure(const cuda::device& gpu, int repeats) {
                         absl::GetFlag(FLAGS_commit)));
   print(report::head());
   bool complete = true;
+  const std::string only = absl::GetFlag(FLAGS_only);
   for (const group& g : groups) {
+    if (g.name.find(only) == std::string::npos) {
+      continue;
+    }
     out.begin(g.name);
     const std::size_t failed = out.failures().size();
     const std::size_t left_out = out.left_out().size();
@@ -180,7 +187,7 @@ int measure(const cuda::device& gpu, int repeats) {
   }
   // What all this has moved about is what it should be, for the host too.
   out.begin("The end");
-  for (region* r : {&p.a(), &p.b()}) {
+  for (region* r : only.empty() ? std::vector<region*>{&p.a(), &p.b()} : std::vector<region*>{}) {
     p.verify(*r, "all groups");
     p.settle_out(*r);
     p.verify_on_host(*r, "all groups");
@@ -242,7 +249,8 @@ int run() {
 }  // namespace deepum::driver_facts
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("measures how the driver of this machine treats managed memory");
+  absl::SetProgramUsageMessage(
+      "measures how the driver of this machine treats managed memory, and what it costs to map plain memory");
   const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
   if (arguments.size() > 1) {
     absl::FPrintF(stderr, "deepum-driver-facts: '%s' is no option; options begin with --\n", arguments[1]);
