@@ -93,7 +93,9 @@ ABSL_FLAG(std::string, step_update, "layer",
 ABSL_FLAG(bool, step_forgets, true, "gpt_step says which contents are of no value any more");
 ABSL_FLAG(std::string, step_budgets, "8,12,16", "device memory for gpt_step and largest_batch, in GiB, with commas");
 ABSL_FLAG(std::int64_t, most_batch, 256, "sequences in a step of largest_batch at most");
-ABSL_FLAG(double, host_gib, 96, "host memory that contents may need in largest_batch, in GiB");
+ABSL_FLAG(double, host_gib, 96,
+          "host memory that contents may need, in GiB: mapped memory holds to it in all programs, largest_batch with "
+          "the others too");
 ABSL_FLAG(double, infer_gib, 12, "weights of each model of infer, in GiB");
 ABSL_FLAG(std::int64_t, infer_width, 4096, "width of the models of infer");
 ABSL_FLAG(std::string, infer_models, "1,2", "how many models infer calls, by lot; with commas");
@@ -270,6 +272,7 @@ absl::Status layers_from_flags(options& o) {
   o.step_size = of_gib(step_gib);
   o.step.layers = layers_for(o.step, o.step_size);
   o.host = of_gib(host_gib);
+  o.settings.choices.host_limit = o.host;
   absl::StatusOr<std::vector<std::int64_t>> tokens =
       numbers_from<std::int64_t>("infer_tokens", absl::GetFlag(FLAGS_infer_tokens), 1, 1'000'000);
   if (!tokens.ok()) return tokens.status();
