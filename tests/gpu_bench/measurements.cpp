@@ -270,7 +270,7 @@ TEST_CASE("gather computes the same under the library's systems and tells when i
 TEST_CASE("small launches are timed on plain memory and through the library") {
   const without_gpu setting;
   const bench_settings settings = settings_for({"um"});
-  const std::vector<launch_costs> costs = fits_runs<cuda::managed_memory>(settings).run();
+  const std::vector<launch_costs> costs = fits_runs<deepum::cuda::managed_memory>(settings).run();
   REQUIRE(costs.size() == 3);
   CHECK(costs[0].system == "runtime");
   CHECK(costs[1].system == "resident");
@@ -305,8 +305,8 @@ TEST_CASE("the links are measured with what moves on them") {
   CHECK(s.to_host >= 3 * 2 * 64);
 }
 
-TEST_CASE_TEMPLATE("random programs give the memory that the host computes", memory, cuda::managed_memory,
-                   cuda::mapped_memory) {
+TEST_CASE_TEMPLATE("random programs give the memory that the host computes", memory, deepum::cuda::managed_memory,
+                   deepum::cuda::mapped_memory) {
   const without_gpu setting;
   const bench_settings settings = settings_for({});
   std::string wrong;
