@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/policy/step_segments.hpp>
+#include <deepum/policy/step_times.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
@@ -10,17 +11,11 @@
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <utility>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
-
-/// What a step is planned for.
-struct step_limits {
-  std::uint32_t budget = 0;     ///< blocks that the device may hold
-  nanoseconds in_per_block{};   ///< time that the link takes to bring a block in
-  nanoseconds out_per_block{};  ///< and to take one out
-};
 
 /// Which blocks leave the device in each step, and after which of their uses.
 struct step_plan {
@@ -143,11 +138,75 @@ void for_each_interval(const step_gap& gap, std::uint32_t launches, Visit&& visi
   return occupied;
 }
 
+/// When one direction of the link has time for copies: in windows of equal length, each for so many blocks.
+///
+/// Cost: amortised, logarithmic in the number of windows for each call and window that becomes full.
+class link_calendar {
+ public:
+  link_calendar() = default;
+  link_calendar(std::uint32_t windows, std::uint32_t blocks_each) : room_(windows, blocks_each), open_(windows + 1) {
+    std::iota(open_.begin(), open_.end(), 0U);
+    for (std::uint32_t w = 0; w != windows && blocks_each == 0; ++w) {
+      open_[w] = windows;
+    }
+  }
+
+  /// For how many of `count` blocks there is time from one window to another, both included. From a later one to an
+  /// earlier one: around the end of the step.
+  [[nodiscard]] std::uint32_t room(std::uint32_t first, std::uint32_t last, std::uint32_t count) {
+    return visit(first, last, count, [](std::uint32_t, std::uint32_t) {});
+  }
+  /// Takes that time, the earliest there is.
+  std::uint32_t take(std::uint32_t first, std::uint32_t last, std::uint32_t count) {
+    return visit(first, last, count, [&](std::uint32_t w, std::uint32_t blocks) {
+      room_[w] -= blocks;
+      open_[w] = room_[w] == 0 ? w + 1 : w;
+    });
+  }
+
+ private:
+  template <class Visit>
+  std::uint32_t visit(std::uint32_t first, std::uint32_t last, std::uint32_t count, Visit&& each) {
+    std::uint32_t got = 0;
+    const auto visit_from = [&](std::uint32_t begin, std::uint32_t end) {
+      for (std::uint32_t w = next_open(begin); w <= end && got != count; w = next_open(w + 1)) {
+        const std::uint32_t blocks = std::min(count - got, room_[w]);
+        got += blocks;
+        each(w, blocks);
+      }
+    };
+    if (first <= last) {
+      visit_from(first, last);
+    } else {
+      visit_from(first, static_cast<std::uint32_t>(room_.size() - 1));
+      visit_from(0, last);
+    }
+    return got;
+  }
+  // The first window from this one on that has time left; the number of windows where none has.
+  std::uint32_t next_open(std::uint32_t w) {
+    std::uint32_t found = w;
+    while (open_[found] != found) {
+      found = open_[found];
+    }
+    while (open_[w] != found) {
+      w = std::exchange(open_[w], found);
+    }
+    return found;
+  }
+
+  std::vector<std::uint32_t> room_{};  // by window: blocks that it still has the time for
+  std::vector<std::uint32_t> open_{};  // by window: itself while there is room, else a later one; and one more
+};
+
 /// How a plan is to be made beyond what the budget asks for.
 struct plan_style {
-  std::uint32_t margin = 0;  ///< blocks of the budget that are left for what arrives early, where that is possible
-  double slowdown = 1;       ///< how much longer than its launches a step takes
-  nanoseconds window{};      ///< returns are spread over windows of this length of such a step; 0: they are not
+  std::uint32_t margin = 0;      ///< blocks of the budget that are left for what arrives early, where that is possible
+  nanoseconds window{};          ///< copies are spread over windows of this length; 0: they are not
+  std::vector<double> begins{};  ///< by launch when it begins, in nanoseconds, and when the step ends; for the windows
+  /// Departures are spread too, and launches are taken to wait for what returns for them, so that all of their time is
+  /// there for it.
+  bool both_ways = false;
 };
 
 /// Makes one plan. Its memory is linear in gaps and launches.
@@ -166,7 +225,7 @@ class step_planner {
       wanted_.push_back(std::max(step_.need(k), limits_.budget - margin));
     }
     if (spreads()) {
-      open_calendar();
+      open_calendars();
       find_writes();
     }
     choose();
@@ -201,20 +260,40 @@ class step_planner {
     return step_.blocks_of(step_.gaps()[gap]).count - plan_.leaves[gap];
   }
 
-  // --- the calendar of returns ---
+  // --- the calendars of the link ---
 
-  void open_calendar() {
+  void open_calendars() {
     constexpr double most_windows = 4096;
-    const double length = static_cast<double>(step_.begin_of(step_.launches()).count());
-    const double windows = std::floor(
-        std::clamp(style_.slowdown * length / static_cast<double>(style_.window.count()), 1.0, most_windows));
-    const double room = style_.slowdown * length / windows /
-                        static_cast<double>(std::max<std::int64_t>(1, limits_.in_per_block.count()));
-    room_.assign(static_cast<std::size_t>(windows), static_cast<std::uint32_t>(std::min(room, 1e9)));
-    for (std::uint32_t k = 0; k != step_.launches(); ++k) {
-      const double part = static_cast<double>(step_.begin_of(k).count()) / length;
-      window_of_.push_back(static_cast<std::uint32_t>(std::min(part * windows, windows - 1)));
+    const double length = std::max(1.0, style_.begins.back());
+    const double windows =
+        std::floor(std::clamp(length / static_cast<double>(style_.window.count()), 1.0, most_windows));
+    const auto open = [&](nanoseconds per_block) {
+      const double blocks = length / windows / static_cast<double>(std::max<std::int64_t>(1, per_block.count()));
+      return link_calendar(static_cast<std::uint32_t>(windows), static_cast<std::uint32_t>(std::min(blocks, 1e9)));
+    };
+    inward_ = open(limits_.in_per_block);
+    outward_ = open(limits_.out_per_block);
+    for (const double begin : style_.begins) {
+      window_of_.push_back(static_cast<std::uint32_t>(std::min(begin / length * windows, windows - 1)));
     }
+  }
+  // For how many of so many blocks there is time to bring them back for a launch.
+  [[nodiscard]] std::uint32_t room_to_return(std::uint32_t launch, std::uint32_t count) {
+    return inward_.room(window_of_[launch], last_return(launch), count);
+  }
+  [[nodiscard]] std::uint32_t last_return(std::uint32_t launch) const {
+    return window_of_[style_.both_ways ? launch + 1 : launch];
+  }
+  // Takes the time to copy blocks out in a gap until a launch, which lies in it. @returns  For how many of so many.
+  std::uint32_t take_departure(std::uint32_t gap, std::uint32_t launch, std::uint32_t count) {
+    if (!style_.both_ways || !dirty(gap)) {
+      return count;
+    }
+    const std::uint32_t before = step_.gaps()[gap].launch;
+    // Around the end of the step; but not all around it where both are in one window.
+    const std::uint32_t first =
+        before < launch || window_of_[before + 1] > window_of_[launch] ? window_of_[before + 1] : 0;
+    return outward_.take(first, window_of_[launch], count);
   }
 
   // For each gap, how many gaps of the segment have begun since the last use that wrote it.
@@ -243,14 +322,13 @@ class step_planner {
   // A gap is too short where the link could hardly take out and bring back what the launch before it uses.
   [[nodiscard]] bool too_short(std::uint32_t gap) const {
     const step_gap& g = step_.gaps()[gap];
-    nanoseconds time{};
+    double time = 0;
     for_each_interval(g, step_.launches(), [&](std::uint32_t begin, std::uint32_t end) {
-      time += step_.begin_of(end) - step_.begin_of(begin);
+      time += style_.begins[end] - style_.begins[begin];
     });
     const nanoseconds copy =
         (dirty(gap) ? limits_.out_per_block : nanoseconds{}) + (g.returns ? limits_.in_per_block : nanoseconds{});
-    return static_cast<double>(time.count()) * style_.slowdown <
-           2.0 * static_cast<double>(step_.need(g.launch)) * static_cast<double>(copy.count());
+    return time < 2.0 * static_cast<double>(step_.need(g.launch)) * static_cast<double>(copy.count());
   }
 
   // --- the choice ---
@@ -292,7 +370,8 @@ class step_planner {
       return all > limit ? all - limit : 0;
     };
     while (excess(wanted_[launch]) != 0) {
-      if (give_up_ordinary(excess(wanted_[launch])) || give_up(congested_, excess(wanted_[launch]))) {
+      if (give_up_ordinary(excess(wanted_[launch]), launch) || give_up_late(excess(wanted_[launch]), launch) ||
+          give_up(stuck_, excess(wanted_[launch]))) {
         continue;
       }
       if (excess(limits_.budget) == 0 || !give_up(short_ones_, excess(limits_.budget))) {
@@ -300,22 +379,38 @@ class step_planner {
       }
     }
   }
-  // A gap whose return falls into a window with no time left is put aside.
-  bool give_up_ordinary(std::uint32_t count) {
+  // A gap is put aside where the link has no time left to bring its blocks back, or to take them out until now.
+  bool give_up_ordinary(std::uint32_t count, std::uint32_t launch) {
     while (skip_past(ordinary_)) {
       const candidate c = ordinary_.top();
-      if (!spreads() || !c.returns) {
+      if (!spreads()) {
         return give_up(ordinary_, count);
       }
-      std::uint32_t& room = room_[window_of_[step_.gaps()[c.gap].next]];
-      if (room != 0) {
-        const std::uint32_t before = plan_.leaves[c.gap];
-        give_up(ordinary_, std::min(count, room));
-        room -= plan_.leaves[c.gap] - before;
-        return true;
+      const std::uint32_t next = step_.gaps()[c.gap].next;
+      const std::uint32_t fits = std::min(count, stays(c.gap));
+      const std::uint32_t return_in_time = c.returns ? room_to_return(next, fits) : fits;
+      const std::uint32_t in_time = return_in_time != 0 ? take_departure(c.gap, launch, return_in_time) : 0;
+      if (in_time != 0) {
+        if (c.returns) {
+          inward_.take(window_of_[next], last_return(next), in_time);
+        }
+        return give_up(ordinary_, in_time);
       }
       ordinary_.pop();
-      congested_.push(c);
+      (return_in_time == 0 ? late_ : stuck_).push(c);
+    }
+    return false;
+  }
+  // What has to be brought back anyway can be brought a little sooner or later. Room that nobody makes in time stops
+  // the launch.
+  bool give_up_late(std::uint32_t count, std::uint32_t launch) {
+    while (skip_past(late_)) {
+      const candidate c = late_.top();
+      if (const std::uint32_t in_time = take_departure(c.gap, launch, std::min(count, stays(c.gap))); in_time != 0) {
+        return give_up(late_, in_time);
+      }
+      late_.pop();
+      stuck_.push(c);
     }
     return false;
   }
@@ -380,8 +475,9 @@ class step_planner {
   step_plan plan_{};
   std::vector<std::uint32_t> wanted_{};  // by launch: blocks on the device at most, as far as that is possible
 
-  std::vector<std::uint32_t> room_{};         // by window: blocks that can still return in it
-  std::vector<std::uint32_t> window_of_{};    // by launch
+  link_calendar inward_{};
+  link_calendar outward_{};
+  std::vector<std::uint32_t> window_of_{};    // by launch: in which it begins, and the step ends
   std::vector<std::uint32_t> since_write_{};  // by gap
   std::vector<std::uint32_t> last_left_{};    // by segment: the gap in which blocks left last
 
@@ -389,19 +485,61 @@ class step_planner {
   std::uint32_t held_ = 0;               // blocks that gaps hold there
   std::vector<std::uint32_t> ending_{};  // by position: of those, blocks whose gap ends
   candidates ordinary_{};
-  candidates congested_{};  // they return when the link is busy
+  candidates late_{};   // they return when the link is busy
+  candidates stuck_{};  // they could not be taken out in time
   candidates short_ones_{};
 };
+
+/// When launches begin, if their step takes longer than they do by a factor: as long as so many returns.
+[[nodiscard]] inline std::vector<double> stretched_begins(const step_segments& step, const step_limits& limits,
+                                                          std::uint64_t returning) {
+  const double copying = static_cast<double>(returning) * static_cast<double>(limits.in_per_block.count());
+  const double computing = static_cast<double>(step.begin_of(step.launches()).count());
+  std::vector<double> begins;
+  begins.reserve(std::size_t{step.launches()} + 1);
+  for (std::uint32_t k = 0; k <= step.launches(); ++k) {
+    begins.push_back(std::max(1.0, copying / computing) * static_cast<double>(step.begin_of(k).count()));
+  }
+  return begins;
+}
+
+/// The same, if each launch takes as long as it computes, or as its share of so many returns does: of all blocks that
+/// could return for it, the part that returns of those of the whole step.
+[[nodiscard]] inline std::vector<double> shared_begins(const step_segments& step, const step_limits& limits,
+                                                       std::uint64_t returning) {
+  std::vector<double> can_return(step.launches());
+  double all = 1;
+  for (const step_gap& g : step.gaps()) {
+    if (g.returns && g.held != 0) {
+      can_return[g.next] += step.blocks_of(g).count;
+      all += step.blocks_of(g).count;
+    }
+  }
+  const double share =
+      std::min(1.0, static_cast<double>(returning) / all) * static_cast<double>(limits.in_per_block.count());
+  std::vector<double> begins{0.0};
+  begins.reserve(std::size_t{step.launches()} + 1);
+  for (std::uint32_t k = 0; k != step.launches(); ++k) {
+    const auto computing = static_cast<double>((step.begin_of(k + 1) - step.begin_of(k)).count());
+    begins.push_back(begins.back() + std::max(computing, share * can_return[k]));
+  }
+  return begins;
+}
 
 }  // namespace detail
 
 /// Chooses which blocks leave the device in each step so that every launch finds what it needs within the budget, and
-/// so that the link has the time to bring back what left.
+/// so that the link has the time to take them out and to bring them back.
 ///
 /// Room is made by Belady's rule around the cycle, with three changes. A margin of the budget is left free, so that
-/// what is needed soon can arrive early. Returns are spread: no window of the step gets more of them than the link can
-/// bring in, as long as another gap can be chosen. Blocks do not leave in gaps so short that the copies would not be
-/// done in time, unless the budget cannot be kept without. Where all fits, nothing leaves.
+/// what is needed soon can arrive early. Copies are spread: no window of the step gets more of them than the link has
+/// the time for in either direction, as long as another gap can be chosen. Blocks do not leave in gaps so short that
+/// the copies would not be done in time, unless the budget cannot be kept without. Where all fits, nothing leaves.
+///
+/// How long each part of the step takes depends on the plan. So two are made: one for launches that take as long as
+/// they compute or as their share of the returns does, and one for a step that is longer than its launches by a factor
+/// all over, which spreads returns alone. The one that `detail::step_timer` expects to be faster is taken; of equal
+/// ones, that with fewer returns.
 ///
 /// What is not known of the launches' durations costs little: of the recorded models no plan made with equal durations,
 /// or with the blocks of each launch for its duration, was more than 4 % slower than one made with the true ones.
@@ -409,7 +547,7 @@ class step_planner {
 /// A pure function. A launch that uses more than the budget keeps only itself.
 /// @errors  None. Cost: O(g log g + n) for g gaps and n launches; memory linear in both.
 [[nodiscard]] inline step_plan plan_step(const step_segments& step, const step_limits& limits) {
-  step_plan least = detail::step_planner(step, limits, {}).make();
+  const step_plan least = detail::step_planner(step, limits, {}).make();
   if (least.idle()) {
     return least;
   }
@@ -418,12 +556,17 @@ class step_planner {
     largest = std::max(largest, step.need(k));
   }
   const std::uint32_t unit = std::min(limits.budget / 24, largest / 8);
-  const double copying = static_cast<double>(least.returning) * static_cast<double>(limits.in_per_block.count());
-  const double computing = static_cast<double>(step.begin_of(step.launches()).count());
-  const detail::plan_style spread{.margin = unit / 4,
-                                  .slowdown = std::max(1.0, copying / computing),
-                                  .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U))};
-  return detail::step_planner(step, limits, spread).make();
+  detail::plan_style style{.margin = unit / 4,
+                           .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U)),
+                           .begins = detail::stretched_begins(step, limits, least.returning)};
+  const auto cost = [&](const step_plan& plan) {
+    return std::pair{detail::step_timer(step, limits, plan.leaves, plan.occupied).begins().back(), plan.returning};
+  };
+  step_plan inward = detail::step_planner(step, limits, style).make();
+  style.begins = detail::shared_begins(step, limits, least.returning);
+  style.both_ways = true;
+  step_plan both = detail::step_planner(step, limits, style).make();
+  return cost(both) < cost(inward) ? both : inward;
 }
 
 }  // namespace v0
