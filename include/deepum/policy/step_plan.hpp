@@ -547,7 +547,7 @@ class step_planner {
 /// A pure function. A launch that uses more than the budget keeps only itself.
 /// @errors  None. Cost: O(g log g + n) for g gaps and n launches; memory linear in both.
 [[nodiscard]] inline step_plan plan_step(const step_segments& step, const step_limits& limits) {
-  const step_plan least = detail::step_planner(step, limits, {}).make();
+  step_plan least = detail::step_planner(step, limits, {}).make();
   if (least.idle()) {
     return least;
   }
