@@ -12,12 +12,13 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,25 +91,23 @@ class mapped_chunks {
 class copies {
  public:
   /// @param queued  Copies that are in the stream at a time; with one the link pauses between two.
-  copies(bool in, bytes piece, std::uint64_t queued) : piece_(piece) {
+  copies(int ordinal, bool in, bytes piece, std::uint64_t queued) : piece_(piece) {
     void* made = nullptr;
     cuda::check(cudaMallocHost(&made, piece.count), "cudaMallocHost");
     host_.reset(made);
     cuda::check(cudaMalloc(&made, piece.count), "cudaMalloc");
     device_.reset(made);
-    thread_ = std::thread([this, in, queued] { work(in, queued); });
+    thread_.emplace(ordinal, nullptr, go_, [this, in, queued](cudaStream_t q) { work(in, queued, q); });
   }
-  ~copies() { (void)gigabytes_per_second(); }
+  ~copies() { stop_ = true; }
   copies(const copies&) = delete;
   copies& operator=(const copies&) = delete;
 
-  /// Ends them.
+  /// Ends them. Once.
   double gigabytes_per_second() {
     stop_ = true;
-    if (thread_.joinable()) {
-      thread_.join();
-    }
-    return driver_facts::gigabytes_per_second(piece_ * done_, seconds_);
+    const double seconds = thread_->seconds();
+    return driver_facts::gigabytes_per_second(piece_ * done_, seconds);
   }
 
  private:
@@ -119,36 +118,29 @@ class copies {
     void operator()(void* p) const { (void)cuda::worked(cudaFree(p)); }
   };
 
-  void work(bool in, std::uint64_t queued) {
-    const stream q;
-    const std::vector<event> ends = [&] {
-      std::vector<event> made;
-      made.reserve(queued);
-      for (std::uint64_t i = 0; i < queued; ++i) {
-        made.emplace_back(cudaEventDisableTiming);
-      }
-      return made;
-    }();
-    const stopwatch elapsed;
+  void work(bool in, std::uint64_t queued, cudaStream_t q) {
+    std::deque<event> ends;
+    for (std::uint64_t i = 0; i < queued; ++i) {
+      ends.emplace_back(cudaEventDisableTiming);
+    }
     for (; !stop_.load() || done_ == 0; ++done_) {
       if (done_ >= queued) {
         ends[done_ % queued].wait();
       }
-      (void)cuda::worked(cudaMemcpyAsync(in ? device_.get() : host_.get(), in ? host_.get() : device_.get(),
-                                         piece_.count, cudaMemcpyDefault, q.get()));
+      cuda::check(cudaMemcpyAsync(in ? device_.get() : host_.get(), in ? host_.get() : device_.get(), piece_.count,
+                                  cudaMemcpyDefault, q),
+                  "cudaMemcpyAsync");
       ends[done_ % queued].record(q);
     }
-    (void)cuda::worked(cudaStreamSynchronize(q.get()));
-    seconds_ = elapsed();
   }
 
   bytes piece_;
   std::unique_ptr<void, free_host> host_{};
   std::unique_ptr<void, free_device> device_{};
+  const std::atomic<bool> go_{true};
   std::atomic<bool> stop_{false};
   std::uint64_t done_ = 0;
-  double seconds_ = 1;
-  std::thread thread_{};
+  std::optional<worker> thread_{};  // uses the others
 };
 
 /// What it costs to map a chunk somewhere else, and how copies that go on meanwhile matter. Plain memory alone.
@@ -165,8 +157,8 @@ inline void mapping(probe& p) {
                        load{"copies both ways, out with a pause after each", 4, 1}}) {
     for (int r = 0; r < p.repeats(); ++r) {
       mapped_chunks moved(p.ordinal(), chunk);
-      std::unique_ptr<copies> in = l.in != 0 ? std::make_unique<copies>(true, chunk, l.in) : nullptr;
-      std::unique_ptr<copies> out = l.out != 0 ? std::make_unique<copies>(false, chunk, l.out) : nullptr;
+      std::unique_ptr<copies> in = l.in != 0 ? std::make_unique<copies>(p.ordinal(), true, chunk, l.in) : nullptr;
+      std::unique_ptr<copies> out = l.out != 0 ? std::make_unique<copies>(p.ordinal(), false, chunk, l.out) : nullptr;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       std::vector<double> unmapping(chunks);
       std::vector<double> allowing(chunks);

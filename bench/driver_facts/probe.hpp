@@ -80,16 +80,12 @@ class event {
  public:
   /// @param flags  cudaEventDefault has a time, cudaEventDisableTiming none.
   explicit event(unsigned flags) { cuda::check(cudaEventCreateWithFlags(&handle_, flags), "cudaEventCreateWithFlags"); }
-  ~event() {
-    if (handle_ != nullptr) {
-      (void)cuda::worked(cudaEventDestroy(handle_));
-    }
-  }
-  event(event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  ~event() { (void)cuda::worked(cudaEventDestroy(handle_)); }
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
-  void record(const stream& q) const { cuda::check(cudaEventRecord(handle_, q.get()), "cudaEventRecord"); }
+  void record(const stream& q) const { record(q.get()); }
+  void record(cudaStream_t q) const { cuda::check(cudaEventRecord(handle_, q), "cudaEventRecord"); }
   void wait() const { cuda::check(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
   /// Nanoseconds, of timed events that have passed. The runtime tells them as a float: 1 in 16 million is lost.
   [[nodiscard]] std::int64_t since(const event& earlier) const {

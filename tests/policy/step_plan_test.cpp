@@ -302,14 +302,7 @@ TEST_CASE("a plan is never expected to be slower than one that spreads returns a
     const step_limits l{draw(random, 1, random_step_blocks), nanoseconds{draw(random, 1, 50)},
                         nanoseconds{draw(random, 1, 100)}};
     const std::uint64_t returning = detail::step_planner(step, l, {}).make().returning;
-    std::uint32_t largest = 0;
-    for (std::uint32_t k = 0; k != d.size(); ++k) {
-      largest = std::max(largest, step.need(k));
-    }
-    const std::uint32_t unit = std::min(l.budget / 24, largest / 8);
-    const detail::plan_style style{.margin = unit / 4,
-                                   .window = l.in_per_block * std::max(unit, 1U),
-                                   .begins = detail::stretched_begins(step, l, returning)};
+    const detail::plan_style style = detail::spread_returns(step, l, returning);
     const step_plan inward = detail::step_planner(step, l, style).make();
     const step_plan plan = plan_step(step, l);
     const auto time = [&](const step_plan& p) {

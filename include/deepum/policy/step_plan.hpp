@@ -526,6 +526,19 @@ class step_planner {
   return begins;
 }
 
+/// The style of a step that is longer than its launches by a factor all over, in which returns alone are spread.
+[[nodiscard]] inline plan_style spread_returns(const step_segments& step, const step_limits& limits,
+                                               std::uint64_t returning) {
+  std::uint32_t largest = 0;
+  for (std::uint32_t k = 0; k != step.launches(); ++k) {
+    largest = std::max(largest, step.need(k));
+  }
+  const std::uint32_t unit = std::min(limits.budget / 24, largest / 8);
+  return {.margin = unit / 4,
+          .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U)),
+          .begins = stretched_begins(step, limits, returning)};
+}
+
 }  // namespace detail
 
 /// Chooses which blocks leave the device in each step so that every launch finds what it needs within the budget, and
@@ -551,14 +564,7 @@ class step_planner {
   if (least.idle()) {
     return least;
   }
-  std::uint32_t largest = 0;
-  for (std::uint32_t k = 0; k != step.launches(); ++k) {
-    largest = std::max(largest, step.need(k));
-  }
-  const std::uint32_t unit = std::min(limits.budget / 24, largest / 8);
-  detail::plan_style style{.margin = unit / 4,
-                           .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U)),
-                           .begins = detail::stretched_begins(step, limits, least.returning)};
+  detail::plan_style style = detail::spread_returns(step, limits, least.returning);
   const auto cost = [&](const step_plan& plan) {
     return std::pair{detail::step_timer(step, limits, plan.leaves, plan.occupied).begins().back(), plan.returning};
   };
