@@ -105,6 +105,7 @@ int measure(const cuda::device& gpu, int repeats) {
       {"Both ways at once", [&] { both_ways(p, nullptr, nullptr); }},
       {"Contexts", [&] { context_costs(p); }},
       {"Mapping a chunk somewhere else", [&] { mapping(p); }},
+      {"Small copies beside large ones", [&] { small_copies(p); }},
       {"Both ways at once, by two contexts",
        [&] {
          if (make_contexts()) {

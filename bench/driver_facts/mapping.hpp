@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../gpu/hand_memory.hpp"
 #include "absl/strings/str_cat.h"
 #include "moves.hpp"
 #include "probe.hpp"
@@ -12,6 +13,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -24,6 +27,8 @@
 #include <vector>
 
 namespace deepum::driver_facts {
+
+using gpu_bench::memory_pool;
 
 /// Chunks of the device and more addresses than they fill.
 class mapped_chunks {
@@ -87,22 +92,28 @@ class mapped_chunks {
   std::uint64_t first_ = 0;  // of `count` places that follow one another, which are mapped
 };
 
+/// How copies follow one another.
+struct pace {
+  std::uint64_t queued = 1;  ///< that are in the stream at a time; with one the link pauses between two
+  std::uint64_t run = 0;     ///< after so many of them it pauses too; 0: never
+  std::uint64_t most = 0;    ///< copies in all; 0: until they are stopped
+};
+
 /// Copies in one direction, over and over, by a thread of its own.
 class copies {
  public:
-  /// @param queued  Copies that are in the stream at a time; with one the link pauses between two.
-  copies(int ordinal, bool in, bytes piece, std::uint64_t queued) : piece_(piece) {
-    void* made = nullptr;
-    cuda::check(cudaMallocHost(&made, piece.count), "cudaMallocHost");
-    host_.reset(made);
-    cuda::check(cudaMalloc(&made, piece.count), "cudaMalloc");
-    device_.reset(made);
-    thread_.emplace(ordinal, nullptr, go_, [this, in, queued](cudaStream_t q) { work(in, queued, q); });
+  copies(int ordinal, bool in, bytes piece, pace how)
+      : piece_(piece),
+        host_(memory_pool::kind::pinned, piece),
+        device_(memory_pool::kind::device, piece) {
+    thread_.emplace(ordinal, nullptr, go_, [this, in, how](cudaStream_t q) { work(in, how, q); });
   }
   ~copies() { stop_ = true; }
   copies(const copies&) = delete;
   copies& operator=(const copies&) = delete;
 
+  /// All of them have been done.
+  [[nodiscard]] bool over() const { return over_.load(); }
   /// Ends them. Once.
   double gigabytes_per_second() {
     stop_ = true;
@@ -111,34 +122,33 @@ class copies {
   }
 
  private:
-  struct free_host {
-    void operator()(void* p) const { (void)cuda::worked(cudaFreeHost(p)); }
-  };
-  struct free_device {
-    void operator()(void* p) const { (void)cuda::worked(cudaFree(p)); }
-  };
-
-  void work(bool in, std::uint64_t queued, cudaStream_t q) {
+  void work(bool in, const pace& how, cudaStream_t q) {
     std::deque<event> ends;
-    for (std::uint64_t i = 0; i < queued; ++i) {
+    for (std::uint64_t i = 0; i < how.queued; ++i) {
       ends.emplace_back(cudaEventDisableTiming);
     }
-    for (; !stop_.load() || done_ == 0; ++done_) {
-      if (done_ >= queued) {
-        ends[done_ % queued].wait();
+    for (; (!stop_.load() && (how.most == 0 || done_ < how.most)) || done_ == 0; ++done_) {
+      if (how.run != 0 && done_ % how.run == 0) {
+        cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
       }
-      cuda::check(cudaMemcpyAsync(in ? device_.get() : host_.get(), in ? host_.get() : device_.get(), piece_.count,
+      if (done_ >= how.queued) {
+        ends[done_ % how.queued].wait();
+      }
+      cuda::check(cudaMemcpyAsync(in ? device_.base() : host_.base(), in ? host_.base() : device_.base(), piece_.count,
                                   cudaMemcpyDefault, q),
                   "cudaMemcpyAsync");
-      ends[done_ % queued].record(q);
+      ends[done_ % how.queued].record(q);
     }
+    cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
+    over_ = true;
   }
 
   bytes piece_;
-  std::unique_ptr<void, free_host> host_{};
-  std::unique_ptr<void, free_device> device_{};
+  memory_pool host_;
+  memory_pool device_;
   const std::atomic<bool> go_{true};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> over_{false};
   std::uint64_t done_ = 0;
   std::optional<worker> thread_{};  // uses the others
 };
@@ -157,8 +167,9 @@ inline void mapping(probe& p) {
                        load{"copies both ways, out with a pause after each", 4, 1}}) {
     for (int r = 0; r < p.repeats(); ++r) {
       mapped_chunks moved(p.ordinal(), chunk);
-      std::unique_ptr<copies> in = l.in != 0 ? std::make_unique<copies>(p.ordinal(), true, chunk, l.in) : nullptr;
-      std::unique_ptr<copies> out = l.out != 0 ? std::make_unique<copies>(p.ordinal(), false, chunk, l.out) : nullptr;
+      std::unique_ptr<copies> in = l.in != 0 ? std::make_unique<copies>(p.ordinal(), true, chunk, pace{l.in}) : nullptr;
+      std::unique_ptr<copies> out =
+          l.out != 0 ? std::make_unique<copies>(p.ordinal(), false, chunk, pace{l.out}) : nullptr;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       std::vector<double> unmapping(chunks);
       std::vector<double> allowing(chunks);
@@ -170,6 +181,47 @@ inline void mapping(probe& p) {
       p.out().add(absl::StrCat(beside, ": cuMemSetAccess"), "us", quantile(allowing, 0.5));
       if (out != nullptr) {
         p.out().add(absl::StrCat(beside, ": the copies out"), "GB/s", out->gigabytes_per_second());
+      }
+    }
+  }
+}
+
+/// How long a program waits for eight bytes while large copies go the same way, in a stream of their own.
+inline void small_copies(probe& p) {
+  constexpr bytes piece = 16_MiB;
+  constexpr std::uint64_t pieces = 200;
+  for (const bool in : {false, true}) {
+    for (const bool pinned : {false, true}) {
+      for (const pace how : {pace{1}, pace{2, 2}, pace{2, 4}, pace{2, 8}, pace{2}, pace{8, 8}, pace{8}}) {
+        std::vector<double> waits;
+        double rate = 0;
+        for (int r = 0; r < p.repeats(); ++r) {
+          std::array<std::byte, 8> pageable{};
+          const memory_pool page_locked(memory_pool::kind::pinned, um_block);
+          const memory_pool device(memory_pool::kind::device, um_block);
+          std::byte* const here = pinned ? page_locked.base() : pageable.data();
+          const stream q;
+          copies beside(p.ordinal(), in, piece, {how.queued, how.run, pieces});
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          while (!beside.over()) {
+            const stopwatch elapsed;
+            cuda::check(cudaMemcpyAsync(in ? device.base() : here, in ? here : device.base(), pageable.size(),
+                                        cudaMemcpyDefault, q.get()),
+                        "cudaMemcpyAsync");
+            cuda::check(cudaStreamSynchronize(q.get()), "cudaStreamSynchronize");
+            waits.push_back(1e6 * elapsed());
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          rate = std::max(rate, beside.gigabytes_per_second());
+        }
+        const std::string what = absl::StrCat(in ? "in, " : "out, ", pinned ? "pinned" : "pageable",
+                                              ", beside copies of ", in_mib(piece), ", ", how.queued, " queued",
+                                              how.run != 0      ? absl::StrCat(", a pause after ", how.run)
+                                              : how.queued == 1 ? ""
+                                                                : ", no pause");
+        p.out().add(absl::StrCat(what, ": eight bytes"), "us", quantile(waits, 0.5));
+        p.out().add(absl::StrCat(what, ": eight bytes, at most"), "us", quantile(waits, 1.0));
+        p.out().add(absl::StrCat(what, ": the copies"), "GB/s", rate);
       }
     }
   }

@@ -12,6 +12,7 @@
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/cuda/stream.hpp>
 #include <deepum/stream.hpp>
+#include <deepum/trace.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
@@ -29,6 +30,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,7 +48,8 @@ struct bench_settings {
   const energy_meter* energy = nullptr;
   link_rates managed{};
   link_rates pinned{};
-  memory_choices choices{};  ///< for the library's systems
+  memory_choices choices{};                               ///< for the library's systems
+  std::vector<std::unique_ptr<trace>>* traces = nullptr;  ///< gets one of each of the library's arenas; null: of none
   std::function<void(const std::string&)> say = [](const std::string&) {};
 
   [[nodiscard]] bool wants(std::string_view system) const {
@@ -92,6 +95,7 @@ class memory_system {
                 std::function<void(launch_id)> on_fault = {})
       : once_(system == "once"),
         told_(system == oracle_name ? std::make_shared<replay::told_steps>() : nullptr),
+        trace_(trace_of(settings, system)),
         here_(static_cast<std::size_t>(capacity / block_size) + 1),
         gpu_(0, options_of(settings)),
         arena_(gpu_, {.capacity = capacity,
@@ -103,6 +107,9 @@ class memory_system {
                       .observer =
                           [this, on_fault = std::move(on_fault)](const device_event& e, launch_id launch) {
                             watch(e);
+                            if (trace_ != nullptr) {
+                              trace_->see(e, launch);
+                            }
                             if (on_fault && e.what == device_event::kind::fault) {
                               on_fault(launch);
                             }
@@ -133,6 +140,17 @@ class memory_system {
     choose_evicted(o, settings.choices.host_mapped);
     choose_host_limit(o, settings.choices.host_limit);
     return o;
+  }
+  static trace* trace_of(const bench_settings& settings, const std::string& system) {
+    if (settings.traces == nullptr) {
+      return nullptr;
+    }
+    constexpr std::size_t last_events = std::size_t{1} << 16;
+    const bool managed = std::is_same_v<Memory, cuda::managed_memory>;
+    const bytes block = managed ? block_size : options_of(settings).chunk;
+    settings.traces->push_back(
+        std::make_unique<trace>(trace_options{.name = system, .events = last_events, .block = block}));
+    return settings.traces->back().get();
   }
   static policy_options tuning_of(const bench_settings& settings) {
     policy_options o;
@@ -170,6 +188,7 @@ class memory_system {
 
   bool once_;
   std::shared_ptr<replay::told_steps> told_;
+  trace* trace_;
   std::mutex mutex_;
   std::string notes_{};
   std::vector<bool> here_;  // of the migration thread, like what follows

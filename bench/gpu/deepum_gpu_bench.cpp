@@ -33,6 +33,7 @@
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/error.hpp>
+#include <deepum/trace.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
@@ -41,6 +42,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -110,12 +112,16 @@ ABSL_FLAG(std::string, churn_chunks_mib, "2,4,8,16,32",
 ABSL_FLAG(std::int64_t, churn_compute, 200000, "multiplications of a thread in a launch that computes beside churn");
 ABSL_FLAG(std::string, feed, "auto", "where the library learns of page faults: auto, driver, cupti or none");
 ABSL_FLAG(std::int64_t, check_policies, 0,
-          "instead of measuring: compares the losses of this many steps under every policy and budget, on managed "
-          "memory");
+          "instead of measuring: compares the losses of this many steps under every policy of --systems and budget of "
+          "--budgets, on managed memory");
 ABSL_FLAG(std::int64_t, check_programs, 0,
-          "instead of measuring: compares the memory that this many random programs leave, under every policy");
+          "instead of measuring: compares the memory that this many random programs leave, under every policy of "
+          "--systems");
 ABSL_FLAG(std::uint64_t, seed, 1, "of weights and data");
 ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step");
+ABSL_FLAG(std::string, trace, "",
+          "file for a trace of the last launches, copies, faults and stalls under each of the library's systems, for "
+          "ui.perfetto.dev and ./run report");
 ABSL_FLAG(std::string, commit, "", "what was measured, for the JSON file: git describe --always --dirty");
 
 namespace deepum::gpu_bench {
@@ -482,6 +488,12 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   settings.energy = &energy;
   const deepum_program::json_file file{absl::GetFlag(FLAGS_json), 1};
   if (const absl::Status status = file.check(); !status.ok()) return status;
+  const std::string trace_path = absl::GetFlag(FLAGS_trace);
+  std::vector<std::unique_ptr<trace>> traces;
+  if (!trace_path.empty()) {
+    trace::save(trace_path, {});  // says at once where that cannot be
+    settings.traces = &traces;
+  }
   const cuda::device_properties& p = gpu.properties();
   nlohmann::ordered_json json{{"gpu", p.name},
                               {"device_memory", p.memory.count},
@@ -584,6 +596,13 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   if (o.runs_layers() || o.runs("churn")) {
     with_memory(o.memory, [&]<class Memory>() { measure_layers<Memory>(o, settings, json, save); });
   }
+  if (!trace_path.empty()) {
+    std::vector<const trace*> runs;
+    runs.reserve(traces.size());
+    for (const auto& t : traces)
+      runs.push_back(t.get());
+    trace::save(trace_path, runs);
+  }
   return saved;
 }
 
@@ -630,11 +649,12 @@ int run() {
     }
     with_memory(o->memory,
                 [&]<class Memory>() { check_random_programs<Memory>(o->settings, o->check_programs, wrong); });
-    print(wrong.empty()
-              ? absl::StrFormat("the same under every policy and budget: the losses of %d steps, and %d random "
-                                "programs on %s memory\n",
-                                o->check_steps, o->check_programs, o->memory)
-              : wrong);
+    print(wrong.empty() ? absl::StrFormat(
+                              "the same under %s: the losses of %d steps with budgets of %s %%, and %d random programs "
+                              "on %s memory\n",
+                              absl::StrJoin(checked_policies(o->settings), ", "), o->check_steps,
+                              absl::StrJoin(o->settings.budgets, ", "), o->check_programs, o->memory)
+                        : wrong);
     return wrong.empty() ? 0 : 1;
   }
   const absl::Status status = measure(*o, *gpu, energy);

@@ -237,12 +237,19 @@ class disturbance {
   std::thread thread_;
 };
 
-/// Random programs whose memory is compared with that of the host, each under all policies.
+/// Policies that are checked, of those that the settings name.
+[[nodiscard]] inline std::vector<std::string> checked_policies(const bench_settings& settings) {
+  std::vector<std::string> policies{"um", "lru", "deepum", "auto"};
+  std::erase_if(policies, [&](const std::string& name) { return !settings.wants(name); });
+  return policies;
+}
+
+/// Random programs whose memory is compared with that of the host, each under all policies of the settings.
 /// @param wrong  What differs is appended, one a line.
 template <class Memory>
 void check_random_programs(const bench_settings& settings, std::uint64_t programs, std::string& wrong) {
   using run_type = random_program_run<Memory>;
-  const std::array<const char*, 4> policies{"um", "lru", "deepum", "auto"};
+  const std::vector<std::string> policies = checked_policies(settings);
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     deepum_test::random_program program = deepum_test::make_random_program(seed, {.max_words = 1U << 20});
     run_type::make_parallel(program);
@@ -262,17 +269,16 @@ void check_random_programs(const bench_settings& settings, std::uint64_t program
   }
 }
 
-/// Whether the library trains to the same losses under every policy and budget.
+/// Whether the library trains to the same losses under every policy and budget of the settings.
 /// @param steps     Training steps whose losses are compared.
 /// @param wrong     What differs is appended, one a line.
 inline void check_losses(const bench_settings& settings, std::int64_t steps, std::string& wrong) {
-  const std::vector<std::string> policies{"um", "lru", "deepum", "auto"};
   constexpr auto use = train_gpt::purpose::training;
   model_runs<float> model(settings, checked_shape, use);
   const std::vector<float> expected = model.resident_losses(steps);
   const auto footprint = static_cast<double>(model_runs<float>::footprint(checked_shape, use).count);
-  for (const double percent : {75.0, 50.0, 35.0}) {
-    for (const std::string& policy : policies) {
+  for (const double percent : settings.budgets) {
+    for (const std::string& policy : checked_policies(settings)) {
       settings.say(absl::StrFormat("losses of %d steps, budget %.0f %%: %s", steps, percent, policy));
       const std::vector<float> losses = model.losses_of(policy, whole_blocks(footprint * percent / 100), steps);
       for (std::size_t i = 0; i < losses.size(); ++i) {

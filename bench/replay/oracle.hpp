@@ -150,8 +150,8 @@ class oracle_policy final : public policy {
         }
       }
     }
-    dead_.forget(map, out);
-    follower_->write(map, in_flight_.size(), out);
+    dead_.forget_elsewhere(map, out);
+    follower_->write(map, in_flight_.size(), dead_, out);
   }
 
   [[nodiscard]] bool holds_launches() const override { return true; }

@@ -91,6 +91,8 @@ class trace {
       case device_event::kind::completed:
         if (e.did == action::clean && e.began != nanoseconds{}) {
           see_copy(e, track::cleaned, copied_out_until_);
+        } else if (e.did == action::discard) {
+          see_discard(e);
         }
         break;
       case device_event::kind::failed:
@@ -239,6 +241,15 @@ class trace {
     }
     kept.changed = what == track::cleaned ? e.range.count : apply(kept, resident_);
     keep(kept);
+  }
+
+  // Some memory kinds tell what a discard took away, others only that it is done.
+  void see_discard(const device_event& e) {
+    entry kept{.what = track::departed, .why = e.why, .did = e.did, .commanded = true, .range = e.range, .at = e.at};
+    kept.changed = apply(kept, resident_);
+    if (kept.changed != 0) {
+      keep(kept);
+    }
   }
 
   void keep(const entry& e) {

@@ -156,7 +156,8 @@ struct state {
   std::vector<injection> injections;
 
   statistics counted;
-  std::uint64_t leaving = 0;  ///< bytes of copies from handles of the device to the host's that are under way
+  std::uint64_t leaving = 0;   ///< bytes of copies from handles of the device to the host's that are under way
+  std::uint64_t in_a_row = 0;  ///< of such copies, since none was
   std::map<std::string, std::uint64_t, std::less<>> calls;
   std::vector<hint> hints;
   std::vector<launch> launches;
@@ -1568,7 +1569,11 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
     const auto& handles = rt().now.handles;
     const bool leaves = all_views(src, count, [&](const view& v) { return handles.at(v.handle).on_device; }) &&
                         all_views(dst, count, [&](const view& v) { return !handles.at(v.handle).on_device; });
-    rt().now.leaving += leaves ? count : 0;
+    if (leaves) {
+      rt().now.in_a_row = count + (rt().now.leaving != 0 ? rt().now.in_a_row : 0);
+      rt().now.leaving += count;
+      rt().now.counted.leaving_in_a_row = std::max(rt().now.counted.leaving_in_a_row, deepum::bytes{rt().now.in_a_row});
+    }
     const auto copy = [=] {
       {
         const guard held;

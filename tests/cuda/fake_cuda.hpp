@@ -172,6 +172,7 @@ struct statistics {
   std::uint64_t unmaps = 0;               ///< of cuMemUnmap
   std::uint64_t access_changes = 0;       ///< of cuMemSetAccess
   deepum::bytes leaving_beside_access{};  ///< copies from handles of the device to the host's under way then, at most
+  deepum::bytes leaving_in_a_row{};       ///< of such copies, each given while another was under way, at most
   std::uint64_t taken_in_use = 0;         ///< calls that took memory away from operations in flight: 0 or 1
 };
 [[nodiscard]] statistics stats();

@@ -154,6 +154,25 @@ TEST_CASE("where blocks come and go, little is on its way to the host when one i
   CHECK(beside <= 16);
 }
 
+TEST_CASE("what leaves pauses now and then, so that the program's own copies to the host get their turn") {
+  // A copy of a few bytes waits for as long as copies the same way follow one another without a pause.
+  machine m(100_MiB, "um", machine::small_chunks());
+  arena_type& memory = *m.arena;
+  constexpr bytes size = 96_MiB;
+  word* const x = memory.allocate<word>(words_of(size));
+  stream_type s(memory);
+  s.launch("set", 1, 1, 0, set, deepum::overwrites(x, words_of(size)), words_of(size), word{3});
+  s.synchronize();
+  fake_cuda::set_delays(7, 500us);
+  memory.prefetch(x, size, deepum::location::host());
+  while (memory.statistics().out.all_bytes() != size.count) {
+    std::this_thread::sleep_for(1ms);
+  }
+  const std::uint64_t in_a_row = fake_cuda::stats().leaving_in_a_row / 1_MiB;
+  CHECK(in_a_row > 16);
+  CHECK(in_a_row <= 64);
+}
+
 TEST_CASE("a program that is larger than the budget computes the same under every policy and with every chunk") {
   const std::uint64_t expected = sweep::expected(4);
   for (const bytes chunk : few<bytes>({2_MiB, 4_MiB, 8_MiB}, 1)) {

@@ -223,9 +223,16 @@ TEST_CASE("a launch that was held back when all began to fit goes, and leaves no
   const launch_id first = b.submit_unready(b.stream);
   CHECK_FALSE(b.ask(first));
   SUBCASE("because the budget grew") { b.made->set_budget(block_size * arena_blocks); }
-  SUBCASE("because memory was freed") {
+  SUBCASE("because memory was freed, and that has lasted") {
     b.made->dead(blocks(0, arena_blocks - 8), liveness::unallocated, {});
     b.made->catch_up();
+    CHECK_FALSE(b.ask(first));
+    for (std::uint64_t i = 0; i != 2 * detail::recent_peak::window; ++i) {
+      const launch_id other = b.submit(b.other);
+      CHECK(b.made->admitted(other, b.other));
+      b.memory.finish(other);
+      b.made->catch_up();
+    }
   }
   CHECK(b.ask(first));
   b.memory.finish(first);

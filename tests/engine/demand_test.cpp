@@ -186,6 +186,35 @@ TEST_CASE("a launch that did not have to ask keeps its blocks, also where the bu
     CHECK_FALSE(r.overlaps(blocks(0, 4)));
 }
 
+TEST_CASE("what fits between two steps alone is not brought, and what has fitted for long is") {
+  // 16 blocks stay alive all the time and fit the budget; 8 more are alive in the middle of each step.
+  bench b(20, 24);
+  const auto run_step = [&] {
+    for (std::uint32_t first = 0; first != 24; first += 8) {
+      b.run(updates(blocks(first, 8)));
+    }
+  };
+  for (int step = 0; step != 4; ++step) {
+    CHECK(b.made->live(blocks(16, 8)));
+    run_step();
+    const std::size_t before = b.memory.calls.size();
+    b.made->dead(blocks(16, 8), liveness::inactive, {});
+    b.made->discard(blocks(16, 8));  // so that there is room
+    for (int i = 0; i < 20; ++i) {
+      b.made->pump();
+      b.carry_all_out();
+    }
+    CHECK(b.moved("prefetch", before).empty());  // what left for them comes back when a launch needs it
+  }
+  for (std::uint64_t i = 0; i != 2 * detail::recent_peak::window; ++i) {
+    b.run({});
+  }
+  const std::size_t before = b.memory.calls.size();
+  b.run(updates(blocks(0, 8)));
+  b.run(updates(blocks(8, 8)));
+  CHECK(b.memory.calls.size() == before);
+}
+
 TEST_CASE("a view that writes and a launch that was held back before it do not wait for each other") {
   bench b(4, 8);
   b.run(updates(blocks(0, 4)));  // so these are there, and have been written

@@ -99,7 +99,8 @@ TEST_CASE("dead contents are forgotten where they are away, and on the device wh
   detail::dead_blocks dead;
   const auto ask = [&] {
     plan out;
-    dead.forget(map, out);
+    dead.forget_elsewhere(map, out);
+    (void)dead.give_room(map, 8, out);
     std::vector<std::uint32_t> all;
     for (const command& c : out.commands) {
       CHECK(c.what == action::discard);
@@ -119,6 +120,38 @@ TEST_CASE("dead contents are forgotten where they are away, and on the device wh
   map.remove_user(block_id{4}, deepum::access::read);
   CHECK(ask() == std::vector<std::uint32_t>{1, 4});
   CHECK(ask().empty());
+}
+
+TEST_CASE("what is dead on the device gives as much room as is asked for, and none where it is in use again") {
+  block_map map(8, location::device(), 8);
+  for (std::uint32_t b = 0; b != 8; ++b) {
+    map.arrive(block_id{b}, false);
+  }
+  detail::dead_blocks dead;
+  const auto room_of = [&](std::size_t count) {
+    plan out;
+    dead.forget_elsewhere(map, out);
+    std::vector<std::uint32_t> all;
+    CHECK(dead.give_room(map, count, out) <= count);
+    for (const command& c : out.commands) {
+      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+        all.push_back(b);
+        map.discard(block_id{b});
+      }
+    }
+    return all;
+  };
+  dead.note(blocks(4, 3));
+  CHECK(room_of(0).empty());
+  dead.note(blocks(0, 3));
+  CHECK(room_of(2) == std::vector<std::uint32_t>{4, 5});  // they died first
+  map.set_liveness(block_id{6}, liveness::live);
+  map.set_liveness(block_id{0}, liveness::live);
+  CHECK(room_of(1) == std::vector<std::uint32_t>{1});
+  map.set_liveness(block_id{6}, liveness::inactive);
+  dead.note(blocks(6, 1));
+  CHECK(room_of(8) == std::vector<std::uint32_t>{2, 6});
+  CHECK(room_of(8).empty());
 }
 
 }  // namespace lru_test

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <set>
+#include <vector>
 
 namespace step_follower_test {
 
@@ -38,7 +39,7 @@ struct followed_step {
     wanted.clear();
     leaving.clear();
     plan p;
-    follower.write(map, 1, p);
+    follower.write(map, 1, dead, p);
     for (const command& c : p.commands) {
       for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
         CHECK((c.what == action::prefetch ? wanted : leaving).insert(b).second);
@@ -63,6 +64,7 @@ struct followed_step {
 
   block_map map;
   step_follower follower{step(), {room, nanoseconds{10}, nanoseconds{10}}, 0, map};
+  detail::dead_blocks dead{};
   std::set<std::uint32_t> wanted{};
   std::set<std::uint32_t> leaving{};
 };
@@ -117,11 +119,12 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
       map.write(block_id{b});
     }
     step_follower follower(step, {64, nanoseconds{1'000'000}, nanoseconds{1'000'000}}, 0, map);
+    detail::dead_blocks dead;
     std::uint32_t blocks = 0;
     std::size_t commands = 0;
     for (std::uint32_t k = 0; k != 48 && commands == 0; ++k) {
       plan p;
-      follower.write(map, 1, p);
+      follower.write(map, 1, dead, p);
       for (const command& c : p.commands) {
         for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
           if (c.what == action::evict) {
@@ -146,6 +149,46 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
     CHECK(blocks == e.blocks);
     CHECK(commands == e.commands);
   }
+}
+
+TEST_CASE(
+    "room for what launches write first comes four launches ahead, and is urgent for those that are issued alone") {
+  // Each launch overwrites four blocks, whose contents are dead behind it.
+  constexpr std::uint32_t count = 12;
+  block_map map(4 * count, location::device(), 24);
+  step_description step;
+  for (std::uint32_t k = 0; k != count; ++k) {
+    step.add_launch(nanoseconds{1});
+    step.add_use({block_id{4 * k}, 4}, access::overwrite);
+    step.add_death({block_id{4 * k}, 4});
+  }
+  for (std::uint32_t b = 0; b != map.size(); ++b) {
+    map.set_liveness(block_id{b}, liveness::inactive);
+  }
+  step_follower follower(step, {24, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  detail::dead_blocks dead;
+  const auto write = [&](std::size_t issued) {
+    plan p;
+    follower.write(map, issued, dead, p);
+    std::vector<std::uint32_t> blocks_for(2);
+    for (const command& c : p.commands) {
+      CHECK(c.what == action::prefetch);
+      blocks_for[c.why == reason::issued ? 0 : 1] += c.range.count;
+      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+        map.start_arriving(block_id{b});
+      }
+    }
+    return blocks_for;
+  };
+  CHECK(write(0) == std::vector<std::uint32_t>{0, 0});
+  for (std::uint32_t b = 0; b != 4; ++b) {
+    map.set_liveness(block_id{b}, liveness::live);
+  }
+  follower.issued(0);
+  CHECK(write(1) == std::vector<std::uint32_t>{4, 16});
+  follower.issued(1);
+  CHECK(write(2) == std::vector<std::uint32_t>{0, 4});
+  CHECK(write(2) == std::vector<std::uint32_t>{0, 0});
 }
 
 TEST_CASE("a plan stands no longer where something has turned up that it did not know of") {

@@ -191,7 +191,7 @@ TEST_CASE("copies of one direction follow one another; what was not copied has n
   check_viewable(r.events());
 }
 
-TEST_CASE("residency counts each block once, and a clean changes nothing") {
+TEST_CASE("residency counts each block once, without what was discarded, and a clean changes nothing") {
   recorder r;
   r.move(kind::arrived, blocks(0, 4), us(10), us(20));
   r.move(kind::arrived, blocks(2, 4), us(20), us(30));
@@ -199,7 +199,10 @@ TEST_CASE("residency counts each block once, and a clean changes nothing") {
   r.move(kind::completed, blocks(0), us(31), us(32), reason::write_back, action::clean);
   r.move(kind::departed, blocks(0, 3), us(32), us(40));
   r.move(kind::departed, blocks(0), {}, us(41));
-  CHECK(r.residency() == std::vector<std::uint64_t>{0, 8 << 20, 12 << 20, 6 << 20});
+  r.move(kind::completed, blocks(2, 2), {}, us(42), reason::dead, action::discard);
+  r.move(kind::departed, blocks(4), {}, us(43), reason::dead, action::discard);
+  r.move(kind::completed, blocks(4), {}, us(44), reason::dead, action::discard);
+  CHECK(r.residency() == std::vector<std::uint64_t>{0, 8 << 20, 12 << 20, 6 << 20, 4 << 20, 2 << 20});
   const std::vector<json> in = r.events("copy_in");
   REQUIRE(in.size() == 2);
   CHECK(in[1]["args"]["blocks"] == 4);

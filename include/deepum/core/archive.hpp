@@ -64,9 +64,13 @@ class archive_writer {
   template <class T>
     requires(std::is_integral_v<T> || std::is_enum_v<T>)
   void put(T value) {
-    put_bytes(std::as_bytes(std::span(&value, 1)));
+    put_bytes(&value, sizeof value);
   }
-  void put_bytes(std::span<const std::byte> bytes) { data_.insert(data_.end(), bytes.begin(), bytes.end()); }
+  void put_bytes(std::span<const std::byte> bytes) { put_bytes(bytes.data(), bytes.size()); }
+  void put_bytes(const void* data, std::size_t n) {
+    const auto* const first = static_cast<const std::byte*>(data);
+    data_.insert(data_.end(), first, first + n);
+  }
 
   /// A section, which may have sections inside. `body()` appends its contents.
   template <class Body>
@@ -82,8 +86,8 @@ class archive_writer {
 
   /// The archive. Nothing is left in the writer.
   [[nodiscard]] std::vector<std::byte> finish() {
-    const std::span<const std::byte> payload = std::span(data_).subspan(sizeof(detail::archive_header));
     detail::archive_header header;
+    const std::span<const std::byte> payload{data_.data() + sizeof header, data_.size() - sizeof header};
     header.block_bytes = block_.count;
     header.payload_bytes = payload.size();
     header.checksum = detail::archive_header::checksum_of(payload);

@@ -102,8 +102,8 @@ class block_table {
       out.put(start_.value_or(nothing).value);
       out.put(end_.value_or(nothing).value);
       out.put(std::uint64_t{row_numbers_.size()});
-      out.put_bytes(std::as_bytes(std::span(row_numbers_)));
-      out.put_bytes(std::as_bytes(std::span(cells_)));
+      out.put_bytes(row_numbers_.data(), row_numbers_.size() * sizeof(row_numbers_[0]));
+      out.put_bytes(cells_.data(), cells_.size() * sizeof(cells_[0]));
     });
   }
   /// A table that was saved.

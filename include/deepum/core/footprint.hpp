@@ -72,7 +72,7 @@ class footprint {
   }
 
   /// Ranges in first-touch order. Valid until the next `touch`.
-  [[nodiscard]] std::span<const footprint_entry> entries() const { return entries_; }
+  [[nodiscard]] std::span<const footprint_entry> entries() const { return {entries_.data(), entries_.size()}; }
 
   /// Cost: logarithmic in the number of entries.
   [[nodiscard]] bool contains(block_id block) const {

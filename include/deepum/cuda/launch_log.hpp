@@ -69,8 +69,10 @@ class launch_log {
   bool collect(gpu_clock& clock, std::vector<device_event>& events) {
     {
       const std::lock_guard lock(mutex_);
-      waiting_.insert(waiting_.end(), added_.begin(), added_.end());
-      unmarked_ += static_cast<std::size_t>(std::count_if(added_.begin(), added_.end(), is_unmarked));
+      for (const entry& e : added_) {
+        waiting_.push_back(e);
+        unmarked_ += is_unmarked(e) ? 1 : 0;
+      }
       added_.clear();
     }
     const std::size_t finished = finished_now();

@@ -659,11 +659,13 @@ class mapped_memory {
     if (departures_.empty()) {
       return coming_.empty() || mapped_since_sent_ >= most_mapped_between;
     }
-    return coming_.empty() && mapped_since_sent_ == 0 && !maps_between_ && departures_.size() < pieces_in_flight;
+    return coming_.empty() && mapped_since_sent_ == 0 && !maps_between_ && departures_.size() < pieces_in_flight &&
+           sent_in_a_row_ < most_in_a_row;
   }
   /// Gives the copy engine the next piece of what leaves.
   void send_next() {
     maps_between_ = std::exchange(mapped_since_sent_, 0) != 0;
+    sent_in_a_row_ = departures_.empty() ? 1 : sent_in_a_row_ + 1;
     const job j = leaving_.front();
     const block_range left{block_id{j.range.first.value + begun_}, j.range.count - begun_};
     block_range part{left.first, std::min(left.count, std::max(1U, static_cast<std::uint32_t>(piece / chunk_)))};
@@ -850,6 +852,7 @@ class mapped_memory {
   static constexpr bytes piece{std::uint64_t{16} << 20};   // of what leaves
   static constexpr std::size_t pieces_in_flight = 2;       // one moves, the next is ready
   static constexpr std::uint32_t most_mapped_between = 8;  // blocks, between two pieces
+  static constexpr std::uint32_t most_in_a_row = 4;        // pieces, without a pause for copies of the program
 
   device& owner_;
   const bytes chunk_;
@@ -881,6 +884,7 @@ class mapped_memory {
   std::vector<departure> departed_{};    // those that are done
   std::uint32_t mapped_since_sent_ = 0;  // blocks, since the last piece
   bool maps_between_ = false;            // between that one and the piece before it
+  std::uint32_t sent_in_a_row_ = 0;      // pieces, since the link paused
   std::vector<cudaEvent_t> spare_events_{};
   cudaStream_t in_ = nullptr;
   cudaStream_t out_ = nullptr;

@@ -165,7 +165,9 @@ class migration_lane {
           // Who prefetches what came alive does it soon, and then nothing has to be renewed.
           changed_.wait_for(lock, idle_before_renewal, [this] { return !queue_.empty() || stopping_; });
         }
-        todo_.insert(todo_.end(), queue_.begin(), queue_.end());
+        for (const migration& m : queue_) {
+          todo_.push_back(m);
+        }
         queue_.clear();
         if (todo_.empty() && pieces_.empty()) {
           if (stopping_) {

@@ -273,8 +273,7 @@ class demand_paging {
         missing = demand(record, std::exchange(it->faulted, true));
       }
     }
-    if (missing == 0 && state_.live <= map().budget() && state_.inward.requested.empty() &&
-        state_.inward.planned.empty()) {
+    if (missing == 0 && !state_.oversubscribed() && state_.inward.requested.empty() && state_.inward.planned.empty()) {
       bring_all();
     }
     make_room_for(missing);
@@ -411,7 +410,7 @@ class demand_paging {
       queue.push_back({.what = action::prefetch, .why = why, .to = map().device(), .range = {b, 1}});
     }
   }
-  /// All that is alive fits: then all of it is brought, so that no launch has to ask.
+  /// All that is alive fits, and did for a while: then all of it is brought, so that no launch has to ask.
   void bring_all() {
     for_each_block({block_id{0}, map().size()}, [&](block_id b) {
       if (map()[b].life != liveness::live || map().present(b) || !state_.still(b) || claims_[b.value].host_views != 0) {

@@ -661,6 +661,7 @@ class engine {
   void set_liveness(block_id b, liveness life) {
     state_.live += life == liveness::live ? 1 : 0;
     state_.live -= state_.map[b].life == liveness::live ? 1 : 0;
+    state_.note_live();
     state_.map.set_liveness(b, life);
     if constexpr (faultless) {
       if (life == liveness::live) {
@@ -716,6 +717,7 @@ class engine {
       return;
     }
     ++state_.statistics.finished;
+    state_.note_live();
     state_.statistics.stalled += e.stalled;
     last_finish_ = e.at;
     if constexpr (detail::may_miss_faults<Memory>) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -61,6 +62,27 @@ struct held_launch {
   bool hopeless = false;  // faultless memory: it will never begin
 };
 
+/// The most that a number has been while the last launches ran: at least `window` of them, at most twice as many.
+class recent_peak {
+ public:
+  static constexpr std::uint64_t window = 8192;  // more than a step has, as a rule
+
+  /// @param finished  Launches so far. Called for each of them, and whenever the number has changed.
+  void see(std::uint64_t number, std::uint64_t finished) {
+    if (finished - began_ >= window) {
+      before_ = std::exchange(latest_, 0);
+      began_ = finished;
+    }
+    latest_ = std::max(latest_, number);
+  }
+  [[nodiscard]] std::uint64_t value() const { return std::max(before_, latest_); }
+
+ private:
+  std::uint64_t latest_ = 0;  // since `began_`
+  std::uint64_t before_ = 0;  // in the window before
+  std::uint64_t began_ = 0;
+};
+
 /// What an engine knows of its blocks and launches, and what has been ordered for them: that which its parts share.
 ///
 /// Not synchronised: used under the engine's state lock.
@@ -77,7 +99,8 @@ struct migration_state {
   lane discards{};
   std::vector<held_launch> held{};  // in the order in which they asked
   deepum::statistics statistics{};
-  std::uint64_t live = 0;          // blocks with contents that matter
+  std::uint64_t live = 0;  // blocks with contents that matter
+  recent_peak live_of_late{};
   std::uint64_t paused_until = 0;  // finished launches before which the policy's prefetches are left out
   bool stirred = false;            // something happened that the policy has not been asked about
 
@@ -85,8 +108,11 @@ struct migration_state {
   [[nodiscard]] bool going(block_id b) const { return map[b].moving == motion::leaving || notes[b.value].discarding; }
   /// No command is moving the block.
   [[nodiscard]] bool still(block_id b) const { return map[b].moving == motion::none && !notes[b.value].discarding; }
-  /// What is alive does not fit.
-  [[nodiscard]] bool oversubscribed() const { return live > map.budget(); }
+  /// What is alive does not fit, or did not a short while ago: between two steps all activations are dead, and then
+  /// everything fits that will not in the middle of the next one.
+  [[nodiscard]] bool oversubscribed() const { return live_of_late.value() > map.budget(); }
+  /// `live` may have changed, or a launch finished.
+  void note_live() { live_of_late.see(live, statistics.finished); }
   /// So much failed that nothing is prefetched for a while.
   [[nodiscard]] bool paused() const { return statistics.finished < paused_until; }
   /// Whatever is in flight has not been given to the device.

@@ -196,14 +196,12 @@ class auto_policy final : public policy {
     track_uses(follower == nullptr);
     if (follower != nullptr) {
       forget_predictions();
-      if (!follower->wants_to_write(map, launches_in_flight())) {
-        dead_.forget(map, out);
-        return;
+      dead_.forget_elsewhere(map, out);
+      if (follower->wants_to_write(map, launches_in_flight())) {
+        out.supersedes = true;
+        partial_.write(map, out);
+        follower->write(map, launches_in_flight(), dead_, out);
       }
-      out.supersedes = true;
-      partial_.write(map, out);
-      dead_.forget(map, out);
-      follower->write(map, launches_in_flight(), out);
       return;
     }
     out.supersedes = true;

@@ -181,7 +181,7 @@ class recurrence {
   }
   void remember(std::uint32_t period) {
     if (!has_been(period)) {
-      std::rotate(periods_.rbegin(), periods_.rbegin() + 1, periods_.rend());
+      std::rotate(periods_.begin(), periods_.end() - 1, periods_.end());
       periods_.front() = period;
     }
   }

@@ -32,7 +32,7 @@ inline constexpr archive_tag saved_policy_tag = make_archive_tag("plcy");
     const std::string_view name = from.name();
     out.put(policy_tables_version);
     out.put(std::uint64_t{name.size()});
-    out.put_bytes(std::as_bytes(std::span(name)));
+    out.put_bytes(name.data(), name.size());
   });
   from.save(out);
   return out.finish();

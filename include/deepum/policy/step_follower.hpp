@@ -19,10 +19,11 @@ inline namespace v0 {
 /// Carries out the plan of a step that recurs: what the schedule says should be away leaves, and what comes next is
 /// fetched in the order of need, as far ahead as the schedule allows.
 ///
-/// Blocks that a launch is about to write for the first time take room only when it is issued. What the plan does not
-/// know of and is on the device leaves when there is no other room. Where the host keeps a copy of what is on the
-/// device, and the outward link is idle, blocks that will leave later are copied out ahead. Should an issued launch
-/// find no room all the same, because things went otherwise than planned, what is needed last leaves.
+/// Blocks that a launch is about to write for the first time take room a few launches before it. What the plan does not
+/// know of and is on the device leaves when there is no other room, and what is dead gives its room first. Where the
+/// host keeps a copy of what is on the device, and the outward link is idle, blocks that will leave later are copied
+/// out ahead. Should an issued launch find no room all the same, because things went otherwise than planned, what is
+/// needed last leaves.
 ///
 /// Not synchronised. Cost of a plan: linear in the blocks it moves, and each block of a launch is looked at about once
 /// a step.
@@ -66,7 +67,12 @@ class step_follower {
     looked_ = std::max(looked_, now_);
   }
   /// A launch was issued, so many launches after the executing one.
-  void issued(std::size_t distance) { look_again(distance); }
+  void issued(std::size_t distance) {
+    look_again(distance);
+    for (near_ = std::max(near_, now_); near_ <= now_ + distance + writes_ahead; ++near_) {
+      look_again(near_ - now_);
+    }
+  }
   /// Blocks left the device, or hold contents again.
   void look_again(block_range blocks) {
     for_each_next_use(blocks, [&](std::uint64_t distance) { look_again(distance); });
@@ -101,9 +107,15 @@ class step_follower {
   }
 
   /// @param issued  Launches that are issued and not finished, the executing one among them.
-  void write(const block_map& map, std::size_t issued, plan& out) {
+  /// @param dead    Gives room before anything that has contents does.
+  void write(const block_map& map, std::size_t issued, detail::dead_blocks& dead, plan& out) {
     collect_missing(map, issued);
     std::int64_t room = detail::room_to_come(map);
+    // For what is wanted now and for the next plan, so that nothing waits for it then.
+    const std::int64_t room_at_hand = static_cast<std::int64_t>(wanted_.size()) + blocks_each_way_;
+    if (room < room_at_hand) {
+      room += static_cast<std::int64_t>(dead.give_room(map, static_cast<std::size_t>(room_at_hand - room), out));
+    }
     const std::int64_t leaving = write_leaving(map, out);
     room += leaving;
     if (write_back_ && leaving == 0 && map.leaving() == 0 && map.backed()) {
@@ -142,6 +154,9 @@ class step_follower {
   static constexpr bytes enough{std::uint64_t{64} << 20};        // may move until it is asked again, where all did fit
   static constexpr bytes written_back{std::uint64_t{32} << 20};  // in a plan, at most
   static constexpr std::uint64_t launches_per_plan = 8;          // at most
+  // Launches behind the last one that is issued whose first writes get room already: so that it is there when they are
+  // issued, for a host that waits before each.
+  static constexpr std::uint64_t writes_ahead = 4;
 
   [[nodiscard]] bool known(block_id b) const { return b.value < segment_of_.size() && segment_of_[b.value] != none; }
   // Calls `visit(launches)` with the launches until blocks are used, once for blocks that lie together.
@@ -182,7 +197,7 @@ class step_follower {
     for (;;) {
       for (; next != missing_.size() && wanted_.size() != blocks_each_way_; ++next) {
         const missing_block m = missing_[next];
-        const bool missing = is_missing(map, m.block);
+        const bool missing = is_missing(map, m.block, m.at);
         if (missing && m.at >= now_) {
           want(m);
           urgent_ += m.at < now_ + issued ? 1 : 0;
@@ -196,7 +211,7 @@ class step_follower {
       if (wanted_.size() == blocks_each_way_ || looked_ >= end) {
         break;
       }
-      append_missing_of(map, looked_, looked_ < now_ + issued, missing_);
+      append_missing_of(map, looked_, issued, missing_);
       ++looked_;
     }
     if (reach.blocks != 0 && wanted_.empty()) {
@@ -223,7 +238,7 @@ class step_follower {
         continue;
       }
       found_.clear();
-      append_missing_of(map, at, at < now_ + issued, found_);
+      append_missing_of(map, at, issued, found_);
       const auto before = [](const missing_block& m, std::uint64_t launch) { return m.at < launch; };
       const auto begin = missing_.begin() + static_cast<std::ptrdiff_t>(done_);
       const auto from = std::lower_bound(begin, missing_.end(), at, before);
@@ -238,23 +253,27 @@ class step_follower {
   }
   // Appends the blocks that the launch is the next to use and that are not there. Those that are dead, or on their way
   // out, are looked at again when that is over.
-  void append_missing_of(const block_map& map, std::uint64_t at, bool issued, std::vector<missing_block>& out) const {
+  void append_missing_of(const block_map& map, std::uint64_t at, std::size_t issued,
+                         std::vector<missing_block>& out) const {
     const step_segments& step = schedule_.step();
+    const bool soon = at < std::max(near_, now_ + issued);
     for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
       const bool returns = step.gaps()[step.gap_before(gap)].returns;
-      if ((!issued && !returns) || !next_used_by(gap, at)) {
-        continue;  // it takes room when it is written
+      if ((!soon && !returns) || !next_used_by(gap, at)) {
+        continue;  // it takes room shortly before it is written
       }
       const block_range blocks = step.blocks_of(step.gaps()[gap]);
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-        if (is_missing(map, block_id{b})) {
+        if (is_missing(map, block_id{b}, at)) {
           out.push_back({block_id{b}, at});
         }
       }
     }
   }
-  [[nodiscard]] static bool is_missing(const block_map& map, block_id b) {
-    return !map.present(b) && !detail::is_dead(map[b]);
+  // What is dead may get room shortly before it is written: the program says that it is in use again only then.
+  [[nodiscard]] bool is_missing(const block_map& map, block_id b, std::uint64_t at) const {
+    const liveness life = map[b].life;
+    return !map.present(b) && (life == liveness::live || (life == liveness::inactive && at < near_));
   }
   [[nodiscard]] bool next_used_by(std::uint32_t gap, std::uint64_t at) const {
     return schedule_.launches_until_use(schedule_.step().gaps()[gap].segment) == at - now_;
@@ -278,7 +297,7 @@ class step_follower {
         if (wanted_.size() == blocks_each_way_) {
           return;
         }
-        if (is_missing(map, block_id{b})) {
+        if (is_missing(map, block_id{b}, at)) {
           want({block_id{b}, at});
         }
       }
@@ -324,7 +343,7 @@ class step_follower {
       }
       bool gone = true;
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-        if (map.resident(block_id{b})) {
+        if (map.resident(block_id{b}) && !detail::is_dead(map[block_id{b}])) {
           gone = false;
           count += give_up(map, block_id{b}, reason::make_room, out) ? 1 : 0;
         }
@@ -379,16 +398,11 @@ class step_follower {
     return made;
   }
   static bool give_up(const block_map& map, block_id b, reason why, plan& out) {
-    const block_state& s = map[b];
-    if (s.moving != motion::none || (detail::is_dead(s) && s.users != 0)) {
+    if (map[b].moving != motion::none || detail::is_dead(map[b])) {  // what is dead gives its room elsewhere
       return false;
     }
-    command c{.what = action::evict, .why = why, .to = location::host()};
-    if (detail::is_dead(s)) {
-      c.what = action::discard;
-      c.why = reason::dead;
-    }
-    detail::append(out, c, b, detail::blocks_per_command(map));
+    detail::append(out, {.what = action::evict, .why = why, .to = location::host()}, b,
+                   detail::blocks_per_command(map));
     return true;
   }
 
@@ -400,6 +414,7 @@ class step_follower {
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
   std::vector<block_id> strays_{};         // on the device, and not used by the step
   std::uint64_t now_ = 0;                  // launches that have finished since
+  std::uint64_t near_ = 0;                 // the first launch whose first writes get no room yet, as `now_`
   std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
 
   // What is missing, found little by little.

@@ -117,9 +117,9 @@ class step_segments {
   /// Number of launches of the step.
   [[nodiscard]] std::uint32_t launches() const { return launches_; }
   /// In the order of addresses. Blocks that no launch uses are in none.
-  [[nodiscard]] std::span<const step_segment> segments() const { return segments_; }
+  [[nodiscard]] std::span<const step_segment> segments() const { return {segments_.data(), segments_.size()}; }
   /// Those of a segment are adjacent.
-  [[nodiscard]] std::span<const step_gap> gaps() const { return gaps_; }
+  [[nodiscard]] std::span<const step_gap> gaps() const { return {gaps_.data(), gaps_.size()}; }
   /// The gaps that begin after a launch, as places in `gaps()`, ascending: one for each segment that it uses.
   [[nodiscard]] std::span<const std::uint32_t> gaps_after(std::uint32_t launch) const {
     return {by_launch_.data() + first_by_launch_[launch], first_by_launch_[launch + 1] - first_by_launch_[launch]};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/hash.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/units.hpp>
@@ -10,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -32,8 +32,7 @@ class worker {
       : loop_(loop),
         mode_(mode),
         wake_up_(wake_up),
-        delayed_(seed != 0),
-        random_(seed) {}
+        seed_(seed) {}
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
   ~worker() { detach(); }
@@ -115,10 +114,10 @@ class worker {
 
   /// Mostly short, sometimes long: up to 100 us, and one time in eight up to 3.2 ms.
   [[nodiscard]] nanoseconds delay() {
-    if (!delayed_) {
+    if (seed_ == 0) {
       return {};
     }
-    const std::uint64_t draw = random_();
+    const std::uint64_t draw = detail::absorb(seed_, ++draws_, 0);
     const auto delay = static_cast<std::int64_t>((draw >> 3U) % 100'000U);
     return nanoseconds{draw % 8 == 0 ? delay * 32 : delay};
   }
@@ -126,8 +125,8 @@ class worker {
   event_loop& loop_;
   worker_mode mode_;
   nanoseconds wake_up_;
-  bool delayed_;
-  std::mt19937_64 random_;
+  std::uint64_t seed_;
+  std::uint64_t draws_ = 0;  ///< random delays so far
   std::function<void()> pump_;
   std::shared_ptr<bool> alive_;  ///< events outlive a detached worker
   std::condition_variable changed_;
