@@ -321,7 +321,7 @@ TEST_CASE("without a feed the same program is correct") {
   for (const char* policy : {"um", "deepum", "auto"}) {
     CAPTURE(policy);
     const std::vector<std::uint64_t> faults = run_gathers(policy, false);
-    CHECK(faults[5] > 0);  // nobody could learn where it reaches
+    CHECK(faults[0] >= 5);  // later ones are the driver's affair: nobody else knows where the launch reaches
   }
 }
 
