@@ -33,7 +33,7 @@ foreach(header IN LISTS deepum_headers)
        CONTENT "#include <deepum/${path}>\n\n#include <deepum/${path}>\n")
   string(REPLACE "/" "." name_dotted "${name}")
   set(mode "")
-  if(path STREQUAL "src.hpp")
+  if(path MATCHES "(^|/)src\\.hpp$")
     set(mode -DDEEPUM_SEPARATE_COMPILATION)
   endif()
   deepum_register_test(header.${name_dotted} LABELS check COMMAND "${CMAKE_CXX_COMPILER}" ${check_flags} ${mode} -fsyntax-only

@@ -2,18 +2,11 @@
 
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
+#include <deepum/separate.hpp>
 
 #include <array>
 #include <memory>
 #include <string_view>
-
-// With DEEPUM_SEPARATE_COMPILATION the policies are compiled once, in the source file that includes <deepum/src.hpp>,
-// and not in every one that has an arena.
-#ifdef DEEPUM_SEPARATE_COMPILATION
-#define DEEPUM_SEPARATE
-#else
-#define DEEPUM_SEPARATE inline
-#endif
 
 namespace deepum {
 inline namespace v0 {

@@ -1,0 +1,13 @@
+#pragma once
+
+/// @file
+/// Whether what need not be a template is compiled in every source file that includes it, as headers are, or once for the
+/// whole program: with DEEPUM_SEPARATE_COMPILATION, in the files that include <deepum/src.hpp> and <deepum/cuda/src.hpp>.
+///
+/// A header `x.hpp` then declares, and `impl/x.hpp` beside it defines. The definitions are marked DEEPUM_SEPARATE.
+
+#ifdef DEEPUM_SEPARATE_COMPILATION
+#define DEEPUM_SEPARATE
+#else
+#define DEEPUM_SEPARATE inline
+#endif
