@@ -1,5 +1,5 @@
 # Flags and helpers for this repository's own targets. They hang on the targets deepum_own_flags and deepum_own, which is
-# that and deepum::compiled, so that each program does not compile the policies again. They are linked privately and never
+# that and deepum::compiled, so that each program does not compile all of it again. They are linked privately and never
 # installed, so that no warning, sanitizer or optimisation flag reaches a user of the library.
 
 option(DEEPUM_WERROR "Warnings are errors in own targets" OFF)
@@ -40,6 +40,9 @@ endif()
 target_link_libraries(deepum_compiled PRIVATE deepum_own_flags)
 add_library(deepum_own INTERFACE)
 target_link_libraries(deepum_own INTERFACE deepum_own_flags deepum::compiled)
+if(TARGET deepum_compiled_cuda)
+  target_link_libraries(deepum_compiled_cuda PRIVATE deepum_own_flags)
+endif()
 
 # Sanitizers place their shadow memory at fixed addresses, which strong address randomisation can collide with.
 set(deepum_launcher "")
@@ -78,7 +81,7 @@ function(deepum_add_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE deepum_own ${deepum_tool_libraries})
   if(DEEPUM_HAVE_CUDA)
-    target_link_libraries(${name} PRIVATE deepum::cuda)
+    target_link_libraries(${name} PRIVATE deepum::compiled_cuda)
     target_compile_definitions(${name} PRIVATE DEEPUM_WITH_CUDA=1)
   endif()
 endfunction()

@@ -1,30 +1,22 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
-#include <deepum/core/json_text.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/engine/memory_kind.hpp>
-#include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <functional>
+#include <iosfwd>
 #include <map>
 #include <mutex>
-#include <ostream>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -53,11 +45,7 @@ struct trace_options {
 class trace {
  public:
   /// @errors  `status::invalid_argument` where no event is to be kept.
-  explicit trace(trace_options options = {}) : options_(std::move(options)) {
-    if (options_.events == 0) {
-      throw error(status::invalid_argument, "a trace keeps one event at least");
-    }
-  }
+  explicit trace(trace_options options = {});
   trace(const trace&) = delete;
   trace& operator=(const trace&) = delete;
 
@@ -67,80 +55,23 @@ class trace {
   }
 
   /// Takes an event, for programs whose observer does more than that. Cost: well below a microsecond.
-  void see(const device_event& e, launch_id launch) {
-    const std::lock_guard lock(mutex_);
-    switch (e.what) {
-      case device_event::kind::launch_issued:
-        in_flight_[launch.value] = {number_of(e.record->name), e.record->stream.value, e.at};
-        break;
-      case device_event::kind::launch_released:
-        see_wait(e, launch);
-        break;
-      case device_event::kind::launch_finished:
-        see_launch(e);
-        break;
-      case device_event::kind::fault:
-        keep({.what = track::fault, .mode = e.mode, .range = e.range, .launch = launch.value, .at = e.at});
-        break;
-      case device_event::kind::arrived:
-        see_copy(e, track::arrived, copied_in_until_);
-        break;
-      case device_event::kind::departed:
-        see_copy(e, track::departed, copied_out_until_);
-        break;
-      case device_event::kind::completed:
-        if (e.did == action::clean && e.began != nanoseconds{}) {
-          see_copy(e, track::cleaned, copied_out_until_);
-        } else if (e.did == action::discard) {
-          see_discard(e);
-        }
-        break;
-      case device_event::kind::failed:
-        break;
-    }
-  }
+  void see(const device_event& e, launch_id launch);
 
   /// Something of the program's own, a training step for example. Those of one trace follow one another.
   /// @param began, ended  On the clock of the device.
-  void span(std::string_view name, nanoseconds began, nanoseconds ended) {
-    const std::lock_guard lock(mutex_);
-    keep({.what = track::span, .name = number_of(name), .began = began, .at = ended});
-  }
+  void span(std::string_view name, nanoseconds began, nanoseconds ended);
 
   /// Events that were forgotten, because there were more than `trace_options::events`.
-  [[nodiscard]] std::uint64_t forgotten() const {
-    const std::lock_guard lock(mutex_);
-    return forgotten_;
-  }
+  [[nodiscard]] std::uint64_t forgotten() const;
 
   /// Writes what was recorded.
   /// @errors  `status::io_failure`.
-  void save(const std::string& path) const {
-    const trace* const self = this;
-    save(path, {&self, 1});
-  }
+  void save(const std::string& path) const;
   /// Writes several runs into one file, each as a process of its own. Each begins at the time 0.
   /// @errors  `status::io_failure`.
-  static void save(const std::string& path, std::span<const trace* const> runs) {
-    errno = 0;
-    std::ofstream out(path);
-    write(out, runs);
-    out.close();
-    if (!out) {
-      const int why = errno;
-      throw error(status::io_failure, "cannot write the trace '" + path + "': " + std::strerror(why), "write", why);
-    }
-  }
+  static void save(const std::string& path, std::span<const trace* const> runs);
   /// Writes the JSON text. The stream says whether that worked.
-  static void write(std::ostream& out, std::span<const trace* const> runs) {
-    writer file(out);
-    int process = 0;
-    for (const trace* run : runs) {
-      const std::lock_guard lock(run->mutex_);
-      run->write_run(file, ++process);
-    }
-    file.finish();
-  }
+  static void write(std::ostream& out, std::span<const trace* const> runs);
 
  private:
   enum class track : std::uint8_t { span, launch, wait, fault, arrived, departed, cleaned };
@@ -178,171 +109,22 @@ class trace {
 
   // --- recording ---------------------------------------------------------------------------------------------------
 
-  void see_launch(const device_event& e) {
-    const auto found = in_flight_.find(e.launch.value);
-    if (found == in_flight_.end()) {
-      return;
-    }
-    const open_launch l = found->second;
-    in_flight_.erase(found);
-    stream_end& last = ends_[l.stream];
-    const nanoseconds free = std::max(last.launch, std::min(l.issued, e.at));
-    const nanoseconds began = std::clamp(e.began, std::min(free, e.at), e.at);
-    if (e.stalled > nanoseconds{}) {
-      // Some devices wait before a launch begins, others while it runs.
-      const bool before = began - free >= e.stalled;
-      keep_wait({.what = track::wait,
-                 .stream = l.stream,
-                 .name = l.name,
-                 .launch = e.launch.value,
-                 .began = before ? began - e.stalled : began,
-                 .at = before ? began : std::min(began + e.stalled, e.at)});
-    }
-    keep({.what = track::launch,
-          .timed = e.timed,
-          .stream = l.stream,
-          .name = l.name,
-          .launch = e.launch.value,
-          .began = began,
-          .at = e.at,
-          .stalled = e.stalled});
-    last.launch = e.at;
-  }
-  void see_wait(const device_event& e, launch_id launch) {
-    if (const auto found = in_flight_.find(launch.value); found != in_flight_.end()) {
-      keep_wait({.what = track::wait,
-                 .commanded = true,
-                 .stream = found->second.stream,
-                 .name = found->second.name,
-                 .launch = launch.value,
-                 .began = e.began,
-                 .at = e.at});
-    }
-  }
-  void keep_wait(entry e) {
-    nanoseconds& until = ends_[e.stream].wait;
-    e.began = std::max(e.began, until);
-    if (e.at > e.began) {
-      keep(e);
-      until = e.at;
-    }
-  }
-  void see_copy(const device_event& e, track what, nanoseconds& until) {
-    entry kept{.what = what,
-               .why = e.why,
-               .did = e.did,
-               .commanded = e.ticket != 0,
-               .copied = e.began != nanoseconds{},
-               .range = e.range,
-               .at = e.at};
-    if (kept.copied) {
-      kept.began = std::min(std::max(e.began, until), e.at);
-      until = std::max(until, e.at);
-    }
-    kept.changed = what == track::cleaned ? e.range.count : apply(kept, resident_);
-    keep(kept);
-  }
+  void see_launch(const device_event& e);
+  void see_wait(const device_event& e, launch_id launch);
+  void keep_wait(entry e);
+  void see_copy(const device_event& e, track what, nanoseconds& until);
 
   // Some memory kinds tell what a discard took away, others only that it is done.
-  void see_discard(const device_event& e) {
-    entry kept{.what = track::departed, .why = e.why, .did = e.did, .commanded = true, .range = e.range, .at = e.at};
-    kept.changed = apply(kept, resident_);
-    if (kept.changed != 0) {
-      keep(kept);
-    }
-  }
+  void see_discard(const device_event& e);
 
-  void keep(const entry& e) {
-    if (ring_.size() < options_.events) {
-      ring_.push_back(e);
-      return;
-    }
-    entry& oldest = ring_[next_];
-    (void)apply(oldest, resident_before_);
-    ++forgotten_;
-    oldest = e;
-    next_ = (next_ + 1) % ring_.size();
-  }
+  void keep(const entry& e);
   /// What an event does to the blocks that are on the device. @returns  How many came or left.
-  static std::uint32_t apply(const entry& e, std::vector<bool>& resident) {
-    if (e.what != track::arrived && e.what != track::departed) {
-      return 0;
-    }
-    if (resident.size() < e.range.end_value()) {
-      resident.resize(e.range.end_value());
-    }
-    const bool there = e.what == track::arrived;
-    const auto first = resident.begin() + e.range.begin_value();
-    const auto changed = static_cast<std::uint32_t>(std::count(first, first + e.range.count, !there));
-    std::fill_n(first, e.range.count, there);
-    return changed;
-  }
-  std::uint32_t number_of(std::string_view name) {
-    auto known = numbers_.find(name);
-    if (known == numbers_.end()) {
-      if (names_.size() == most_names) {
-        return 0;
-      }
-      known = numbers_.emplace(std::string{name}, static_cast<std::uint32_t>(names_.size())).first;
-      names_.emplace_back(name);
-    }
-    return known->second;
-  }
+  static std::uint32_t apply(const entry& e, std::vector<bool>& resident);
+  std::uint32_t number_of(std::string_view name);
 
   // --- writing -----------------------------------------------------------------------------------------------------
 
-  /// One line for each event of the trace event format; times are microseconds there.
-  class writer {
-   public:
-    explicit writer(std::ostream& out) : out_(out) { out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["; }
-    void finish() { out_ << "\n]}\n"; }
-
-    /// Begins an event. What it has beside follows with `number` and `text`, then `end`.
-    void begin(char phase, int process, std::int64_t thread, std::string_view name, std::string_view category = {}) {
-      line_ = first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
-      first_ = false;
-      line_ += phase;
-      line_ += "\",\"pid\":" + std::to_string(process) + ",\"tid\":" + std::to_string(thread) + ",\"name\":";
-      detail::append_json_string(line_, name);
-      if (!category.empty()) {
-        line_ += ",\"cat\":";
-        detail::append_json_string(line_, category);
-      }
-    }
-    void time(const char* key, nanoseconds t) {
-      char digits[40];
-      std::snprintf(digits, sizeof digits, ",\"%s\":%lld.%03lld", key, static_cast<long long>(t.count() / 1000),
-                    static_cast<long long>(t.count() % 1000));
-      line_ += digits;
-    }
-    void raw(std::string_view text) { line_ += text; }
-    /// Begins what belongs to the event itself, or goes on with it.
-    void number(std::string_view key, std::uint64_t value) { argument(key, std::to_string(value)); }
-    void text(std::string_view key, std::string_view value) {
-      std::string quoted;
-      detail::append_json_string(quoted, value);
-      argument(key, quoted);
-    }
-    void end() {
-      line_ += arguments_ ? "}}" : "}";
-      arguments_ = false;
-      out_ << line_;
-    }
-
-   private:
-    void argument(std::string_view key, std::string_view value) {
-      line_ += arguments_ ? ",\"" : ",\"args\":{\"";
-      arguments_ = true;
-      line_ += key;
-      line_ += "\":";
-      line_ += value;
-    }
-
-    std::ostream& out_;
-    std::string line_;
-    bool first_ = true;
-    bool arguments_ = false;
-  };
+  class writer;
 
   static constexpr std::int64_t spans_row = 1;
   static constexpr std::int64_t faults_row = 2;
@@ -353,160 +135,22 @@ class trace {
   static std::int64_t waits_row(std::uint16_t stream) { return 11 + 2 * std::int64_t{stream}; }
 
   template <class Visit>
-  void for_each(Visit&& visit) const {
-    for (std::size_t i = 0; i < ring_.size(); ++i) {
-      visit(ring_[(next_ + i) % ring_.size()]);
-    }
-  }
+  void for_each(Visit&& visit) const;
 
-  void write_run(writer& file, int process) const {
-    nanoseconds origin = nanoseconds::max();
-    std::set<std::uint16_t> streams;
-    for_each([&](const entry& e) {
-      const bool lasts = e.copied || e.what == track::span || e.what == track::launch || e.what == track::wait;
-      origin = std::min(origin, lasts ? e.began : e.at);
-      if (e.what == track::launch || e.what == track::wait) {
-        streams.insert(e.stream);
-      }
-    });
-    write_names(file, process, streams);
-    auto count = static_cast<std::uint64_t>(std::count(resident_before_.begin(), resident_before_.end(), true));
-    if (!ring_.empty()) {
-      write_residency(file, process, nanoseconds{}, count);
-      write_blocks_before(file, process);
-    }
-    for_each([&](const entry& e) {
-      write_entry(file, process, e, origin);
-      if (e.changed != 0 && e.what != track::cleaned) {
-        count = e.what == track::arrived ? count + e.changed : count - e.changed;
-        write_residency(file, process, e.at - origin, count);
-      }
-    });
-  }
+  void write_run(writer& file, int process) const;
 
-  void write_names(writer& file, int process, const std::set<std::uint16_t>& streams) const {
-    file.begin('M', process, 0, "process_name");
-    file.text("name", options_.name);
-    file.end();
-    std::map<std::int64_t, std::string> rows{{spans_row, "steps"},
-                                             {faults_row, "faults"},
-                                             {in_row, "copies to the device"},
-                                             {out_row, "copies to the host"},
-                                             {evictions_row, "evictions"}};
-    for (const std::uint16_t s : streams) {
-      rows[launches_row(s)] = "stream " + std::to_string(s);
-      rows[waits_row(s)] = "stream " + std::to_string(s) + " stalls";
-    }
-    for (const auto& [row, name] : rows) {
-      file.begin('M', process, row, "thread_name");
-      file.text("name", name);
-      file.end();
-      file.begin('M', process, row, "thread_sort_index");
-      file.number("sort_index", static_cast<std::uint64_t>(row));
-      file.end();
-    }
-    file.begin('M', process, 0, "deepum");
-    file.number("block_bytes", options_.block.count);
-    file.number("forgotten", forgotten_);
-    file.end();
-  }
-  void write_residency(writer& file, int process, nanoseconds at, std::uint64_t blocks) const {
-    file.begin('C', process, 0, "on the device");
-    file.time("ts", at);
-    file.number("bytes", (options_.block * blocks).count);
-    file.end();
-  }
+  void write_names(writer& file, int process, const std::set<std::uint16_t>& streams) const;
+  void write_residency(writer& file, int process, nanoseconds at, std::uint64_t blocks) const;
   /// What was on the device when the oldest event that is kept happened.
-  void write_blocks_before(writer& file, int process) const {
-    for (std::uint32_t b = 0; b < resident_before_.size();) {
-      const std::uint32_t first = b;
-      while (b < resident_before_.size() && resident_before_[b]) {
-        ++b;
-      }
-      if (b != first) {
-        begin_instant(file, process, in_row, "before", "arrived", nanoseconds{});
-        write_range(file, {block_id{first}, b - first}, b - first);
-        file.end();
-      } else {
-        ++b;
-      }
-    }
-  }
+  void write_blocks_before(writer& file, int process) const;
   static void begin_instant(writer& file, int process, std::int64_t row, std::string_view name,
-                            std::string_view category, nanoseconds at) {
-    file.begin('i', process, row, name, category);
-    file.raw(",\"s\":\"t\"");
-    file.time("ts", at);
-  }
+                            std::string_view category, nanoseconds at);
   static void begin_slice(writer& file, int process, std::int64_t row, std::string_view name, std::string_view category,
-                          nanoseconds at, nanoseconds length) {
-    file.begin('X', process, row, name, category);
-    file.time("ts", at);
-    file.time("dur", length);
-  }
+                          nanoseconds at, nanoseconds length);
   /// @param changed  Of the blocks, those that count: statistics count each copy of a block once, too.
-  void write_range(writer& file, block_range range, std::uint32_t changed) const {
-    file.number("first", range.first.value);
-    file.number("blocks", range.count);
-    file.number("bytes", (options_.block * changed).count);
-  }
+  void write_range(writer& file, block_range range, std::uint32_t changed) const;
 
-  void write_entry(writer& file, int process, const entry& e, nanoseconds origin) const {
-    const nanoseconds began = e.began - origin;
-    const nanoseconds at = e.at - origin;
-    const nanoseconds length = e.at - e.began;
-    switch (e.what) {
-      case track::span:
-        begin_slice(file, process, spans_row, names_[e.name], "step", began, length);
-        file.end();
-        break;
-      case track::launch:
-        begin_slice(file, process, launches_row(e.stream), names_[e.name], "launch", began, length);
-        file.number("launch", e.launch);
-        file.number("stalled_ns", static_cast<std::uint64_t>(e.stalled.count()));
-        file.raw(e.timed ? ",\"timed\":true" : ",\"timed\":false");
-        file.end();
-        break;
-      case track::wait:
-        begin_slice(file, process, waits_row(e.stream), e.commanded ? "held back" : "waits for blocks", "stall", began,
-                    length);
-        file.number("launch", e.launch);
-        file.text("name", names_[e.name]);
-        file.end();
-        break;
-      case track::fault:
-        begin_instant(file, process, faults_row, e.mode == access::read ? "read" : "write", "fault", at);
-        file.number("first", e.range.first.value);
-        file.number("launch", e.launch);
-        file.end();
-        break;
-      case track::arrived:
-        if (e.copied) {
-          begin_slice(file, process, in_row, to_string(e.why), "copy_in", began, length);
-        } else {
-          begin_instant(file, process, in_row, to_string(e.why), "arrived", at);
-        }
-        write_range(file, e.range, e.changed);
-        file.end();
-        break;
-      case track::departed:
-        if (e.copied) {
-          begin_slice(file, process, out_row, to_string(e.why), "copy_out", began, length);
-          write_range(file, e.range, e.changed);
-          file.end();
-        }
-        begin_instant(file, process, evictions_row, to_string(e.why), "evicted", at);
-        write_range(file, e.range, e.changed);
-        file.text("how", e.commanded ? to_string(e.did) : e.why == reason::host ? "host" : "driver");
-        file.end();
-        break;
-      case track::cleaned:
-        begin_slice(file, process, out_row, to_string(e.why), "copy_out", began, length);
-        write_range(file, e.range, e.changed);
-        file.end();
-        break;
-    }
-  }
+  void write_entry(writer& file, int process, const entry& e, nanoseconds origin) const;
 
   trace_options options_;
   mutable std::mutex mutex_;  // everything below
@@ -525,3 +169,7 @@ class trace {
 
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/impl/trace.hpp>  // what it declares
+#endif
