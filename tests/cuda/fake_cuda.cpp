@@ -134,6 +134,7 @@ struct state {
   nanoseconds clock_offset{};
   std::mt19937_64 random;
   std::chrono::microseconds longest_delay{};
+  nanoseconds leaving_time{};
   fault_sink sink;
   nanoseconds fault_delay{};
 
@@ -1179,6 +1180,9 @@ void set_delays(std::uint64_t seed, std::chrono::microseconds longest) {
     s.longest_delay = longest;
   });
 }
+void set_leaving_time(nanoseconds time) {
+  locked([&](state& s) { s.leaving_time = time; });
+}
 void set_fault_sink(fault_sink sink) {
   locked([&](state& s) { s.sink = std::move(sink); });
 }
@@ -1574,6 +1578,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
       rt().now.leaving += count;
       rt().now.counted.leaving_in_a_row = std::max(rt().now.counted.leaving_in_a_row, deepum::bytes{rt().now.in_a_row});
     }
+    const nanoseconds leaving_time = leaves ? rt().now.leaving_time : nanoseconds{};
     const auto copy = [=] {
       {
         const guard held;
@@ -1583,6 +1588,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t count, cudaM
       touch(src, count, access::read);
       touch(dst, count, access::overwrite);
       std::memcpy(dst, src, count);
+      std::this_thread::sleep_for(leaving_time);
       const guard held;
       rt().now.leaving -= leaves ? count : 0;
     };

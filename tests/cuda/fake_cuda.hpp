@@ -110,6 +110,8 @@ void set_clock_offset(deepum::nanoseconds offset);  ///< device clock less stead
 [[nodiscard]] deepum::nanoseconds device_clock();
 /// Every operation of a stream begins with a delay of up to `longest`, at random. 0: none.
 void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
+/// Every copy from a handle of the device to one of the host takes as long as this, at least.
+void set_leaving_time(deepum::nanoseconds time);
 
 /// `sink` is told of each fault on the device when it happens, on the thread of the stream: first byte that was touched
 /// in the block, how, and when on the device's clock.

@@ -160,12 +160,16 @@ TEST_CASE("what leaves pauses now and then, so that the program's own copies to 
   arena_type& memory = *m.arena;
   constexpr bytes size = 96_MiB;
   word* const x = memory.allocate<word>(words_of(size));
+  constexpr bytes other = 32_MiB;  // both do not fit, so that what leaves stays away
+  word* const y = memory.allocate<word>(words_of(other));
   stream_type s(memory);
+  s.launch("set", 1, 1, 0, set, deepum::overwrites(y, words_of(other)), words_of(other), word{3});
   s.launch("set", 1, 1, 0, set, deepum::overwrites(x, words_of(size)), words_of(size), word{3});
   s.synchronize();
-  fake_cuda::set_delays(7, 500us);
+  const std::uint64_t before = memory.statistics().out.all_bytes();
+  fake_cuda::set_leaving_time(10ms);  // so that the next piece is always there before the last one has ended
   memory.prefetch(x, size, deepum::location::host());
-  while (memory.statistics().out.all_bytes() != size.count) {
+  while (memory.statistics().out.all_bytes() < before + size.count) {
     std::this_thread::sleep_for(1ms);
   }
   const std::uint64_t in_a_row = fake_cuda::stats().leaving_in_a_row / 1_MiB;
