@@ -1011,7 +1011,8 @@ CUresult set_access(CUdeviceptr p, std::size_t size, const CUmemAccessDesc* desc
     }
     ++s.counted.access_changes;
     if (device && !all_views(pointer(p), size, on_host)) {
-      s.counted.leaving_beside_access = std::max(s.counted.leaving_beside_access, deepum::bytes{s.leaving});
+      ++s.counted.device_mappings;
+      s.counted.leaving_beside_access = s.counted.leaving_beside_access + deepum::bytes{s.leaving};
     }
     return e;
   };

@@ -170,12 +170,14 @@ struct statistics {
   deepum::bytes device_handles_peak{};
   deepum::bytes host_handles{};  ///< likewise of the host
   deepum::bytes host_handles_peak{};
-  std::uint64_t maps = 0;                 ///< calls of cuMemMap that have done it
-  std::uint64_t unmaps = 0;               ///< of cuMemUnmap
-  std::uint64_t access_changes = 0;       ///< of cuMemSetAccess
-  deepum::bytes leaving_beside_access{};  ///< copies from handles of the device to the host's under way then, at most
-  deepum::bytes leaving_in_a_row{};       ///< of such copies, each given while another was under way, at most
-  std::uint64_t taken_in_use = 0;         ///< calls that took memory away from operations in flight: 0 or 1
+  std::uint64_t maps = 0;             ///< calls of cuMemMap that have done it
+  std::uint64_t unmaps = 0;           ///< of cuMemUnmap
+  std::uint64_t access_changes = 0;   ///< of cuMemSetAccess
+  std::uint64_t device_mappings = 0;  ///< those of them that gave the device its memory
+  deepum::bytes
+      leaving_beside_access{};       ///< copies from the device's handles to the host's under way then, all added up
+  deepum::bytes leaving_in_a_row{};  ///< of such copies, each given while another was under way, at most
+  std::uint64_t taken_in_use = 0;    ///< calls that took memory away from operations in flight: 0 or 1
 };
 [[nodiscard]] statistics stats();
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned

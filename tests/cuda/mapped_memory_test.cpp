@@ -145,13 +145,15 @@ TEST_CASE("where blocks come and go, little is on its way to the host when one i
   machine m(48_MiB, "auto", machine::small_chunks());
   sweep program(*m.arena, 24);
   fake_cuda::set_delays(7, 500us);
+  fake_cuda::set_leaving_time(1ms);
   for (int i = 0; i < 6; ++i) {
     program.pass();
   }
   program.s.synchronize();
-  const std::uint64_t beside = fake_cuda::stats().leaving_beside_access / 1_MiB;
-  CHECK(beside >= 2);
-  CHECK(beside <= 16);
+  const fake_cuda::statistics seen = fake_cuda::stats();
+  const std::uint64_t beside = seen.leaving_beside_access / 1_MiB / seen.device_mappings;  // of one mapping, the mean
+  CHECK(beside >= 1);
+  CHECK(beside <= 5);  // 8 to 11 where all that leaves is given at once
 }
 
 TEST_CASE("what leaves pauses now and then, so that the program's own copies to the host get their turn") {

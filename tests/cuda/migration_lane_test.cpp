@@ -276,7 +276,7 @@ TEST_CASE("what managed memory cannot do fails, and the lane goes on") {
   b.inward->wait();
   b.outward->wait();
   const std::string told = b.events.text();
-  for (const char* part : {"failed #1", "failed #2", "arrived 0+1 #3, completed #3"}) {
+  for (const char* part : {"failed #1", "failed #2", "arrived 0+1 #3", "completed #3"}) {
     CHECK(told.find(part) != std::string::npos);
   }
 }
