@@ -1,9 +1,11 @@
 #pragma once
 
 /// @file
-/// What <deepum/src.hpp> is for the headers of `deepum/cuda/`: with DEEPUM_SEPARATE_COMPILATION, include it in one source
-/// file of a program that has a CUDA device. The CMake target `deepum::compiled_cuda` does so.
+/// What <deepum/src.hpp> is for the headers of `deepum/cuda/`: with DEEPUM_SEPARATE_COMPILATION, include it in one
+/// source file of a program that has a CUDA device. The CMake target `deepum::compiled_cuda` does so.
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
 #error "<deepum/cuda/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
+
+#include <deepum/cuda/impl/find_fault_feed.hpp>
