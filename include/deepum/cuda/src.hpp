@@ -8,4 +8,8 @@
 #error "<deepum/cuda/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
 
+#include <deepum/cuda/impl/device.hpp>
 #include <deepum/cuda/impl/find_fault_feed.hpp>
+#include <deepum/cuda/impl/gpu_clock.hpp>
+#include <deepum/cuda/impl/managed_limit.hpp>
+#include <deepum/cuda/impl/virtual_memory.hpp>
