@@ -11,5 +11,8 @@
 #include <deepum/cuda/impl/device.hpp>
 #include <deepum/cuda/impl/find_fault_feed.hpp>
 #include <deepum/cuda/impl/gpu_clock.hpp>
+#include <deepum/cuda/impl/launch_log.hpp>
+#include <deepum/cuda/impl/launch_watch.hpp>
 #include <deepum/cuda/impl/managed_limit.hpp>
+#include <deepum/cuda/impl/migration_lane.hpp>
 #include <deepum/cuda/impl/virtual_memory.hpp>
