@@ -14,5 +14,7 @@
 #include <deepum/cuda/impl/launch_log.hpp>
 #include <deepum/cuda/impl/launch_watch.hpp>
 #include <deepum/cuda/impl/managed_limit.hpp>
+#include <deepum/cuda/impl/managed_memory.hpp>
+#include <deepum/cuda/impl/mapped_memory.hpp>
 #include <deepum/cuda/impl/migration_lane.hpp>
 #include <deepum/cuda/impl/virtual_memory.hpp>
