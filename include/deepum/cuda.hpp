@@ -7,3 +7,29 @@
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/cuda/mapped_memory.hpp>
 #include <deepum/cuda/stream.hpp>
+
+#ifdef DEEPUM_SEPARATE_COMPILATION
+
+// Arenas and streams of the two memory kinds are compiled once as well: <deepum/cuda/src.hpp> has the definitions.
+
+#include <deepum/arena.hpp>
+#include <deepum/engine/engine.hpp>
+#include <deepum/stream.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+extern template class cuda::basic_stream<cuda::managed_memory>;
+extern template class engine<cuda::managed_memory>;
+extern template class arena<cuda::managed_memory>;
+extern template class stream<cuda::managed_memory>;
+
+extern template class cuda::basic_stream<cuda::mapped_memory>;
+extern template class engine<cuda::mapped_memory>;
+extern template class arena<cuda::mapped_memory>;
+extern template class stream<cuda::mapped_memory>;
+
+}  // namespace v0
+}  // namespace deepum
+
+#endif

@@ -144,14 +144,14 @@ class cupti_fault_feed final : public fault_feed {
     *size = *buffer == nullptr ? 0 : buffer_size;
     *most_records = 0;
   }
-  static void CUPTIAPI take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
+  static void CUPTIAPI take_buffer(CUcontext context, std::uint32_t queue, std::uint8_t* buffer, std::size_t,
                                    std::size_t valid) {
     if (cupti_fault_feed* self = the_one().load(); self != nullptr) {
-      self->read(context, stream, buffer, valid);
+      self->read(context, queue, buffer, valid);
     }
     std::free(buffer);  // NOLINT(cppcoreguidelines-no-malloc): allocated by `give_buffer`
   }
-  void read(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t valid) {
+  void read(CUcontext context, std::uint32_t queue, std::uint8_t* buffer, std::size_t valid) {
     const std::lock_guard lock(mutex_);
     for (CUpti_Activity* next = nullptr; next_(buffer, valid, &next) == CUPTI_SUCCESS;) {
       if (next->kind != CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER) {
@@ -166,7 +166,7 @@ class cupti_fault_feed final : public fault_feed {
       }
     }
     std::size_t dropped = 0;
-    if (dropped_(context, stream, &dropped) == CUPTI_SUCCESS) {
+    if (dropped_(context, queue, &dropped) == CUPTI_SUCCESS) {
       lost_.fetch_add(dropped, std::memory_order_relaxed);
     }
   }

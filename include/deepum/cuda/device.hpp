@@ -1,18 +1,15 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
-#include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace deepum {
 inline namespace v0 {
@@ -87,31 +84,7 @@ class device {
 
   /// @param ordinal  As CUDA counts them, after CUDA_VISIBLE_DEVICES.
   /// @errors  `status::unsupported` where there is no such device, `status::device_failure`.
-  explicit device(int ordinal = 0, device_options options = {}) : options_(std::move(options)) {
-    int count = 0;
-    const cudaError_t found = cudaGetDeviceCount(&count);
-    if (found != cudaSuccess) {
-      (void)cudaGetLastError();
-      throw error(status::unsupported,
-                  std::string("there is no CUDA device that can be used: ") + cudaGetErrorString(found) +
-                      "; programs run on deepum::sim::device without one",
-                  "cudaGetDeviceCount", static_cast<int>(found));
-    }
-    if (ordinal < 0 || ordinal >= count) {
-      throw error(status::unsupported,
-                  "there is no CUDA device " + std::to_string(ordinal) + ": there are " + std::to_string(count));
-    }
-    properties_.ordinal = ordinal;
-    make_current();
-    cudaDeviceProp p{};
-    check(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
-    properties_.name = p.name;
-    properties_.memory = bytes{p.totalGlobalMem};
-    properties_.compute_capability = p.major * 10 + p.minor;
-    properties_.concurrent_managed_access = p.concurrentManagedAccess != 0;
-    check(cudaDriverGetVersion(&properties_.driver_version), "cudaDriverGetVersion");
-    check(cudaRuntimeGetVersion(&properties_.runtime_version), "cudaRuntimeGetVersion");
-  }
+  explicit device(int ordinal = 0, device_options options = {});
   device(const device&) = delete;
   device& operator=(const device&) = delete;
 
@@ -122,9 +95,7 @@ class device {
   void make_current() const { check(cudaSetDevice(properties_.ordinal), "cudaSetDevice"); }
 
   /// Host time, which is what this device's events are told in.
-  [[nodiscard]] nanoseconds now() const {
-    return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
-  }
+  [[nodiscard]] nanoseconds now() const;
 
  private:
   device_properties properties_{};
@@ -134,3 +105,7 @@ class device {
 }  // namespace cuda
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/cuda/impl/device.hpp>  // what it declares
+#endif

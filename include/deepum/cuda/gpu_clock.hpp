@@ -1,14 +1,10 @@
 #pragma once
 
-#include <deepum/cuda/check.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdint>
 
 namespace deepum {
 inline namespace v0 {
@@ -24,57 +20,21 @@ namespace cuda {
 class gpu_clock {
  public:
   /// @errors  `status::device_failure`.
-  gpu_clock() {
-    try {
-      check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      check(cudaEventCreateWithFlags(&anchor_, cudaEventDefault), "cudaEventCreateWithFlags");
-      check(cudaEventCreateWithFlags(&next_, cudaEventDefault), "cudaEventCreateWithFlags");
-      take_anchor();
-    } catch (...) {
-      close();
-      throw;
-    }
-  }
-  ~gpu_clock() { close(); }
+  gpu_clock();
+  ~gpu_clock();
   gpu_clock(const gpu_clock&) = delete;
   gpu_clock& operator=(const gpu_clock&) = delete;
 
-  [[nodiscard]] static nanoseconds host_now() {
-    return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
-  }
+  [[nodiscard]] static nanoseconds host_now();
 
   /// When an event that has been reached was reached. Now, where the runtime does not tell.
-  [[nodiscard]] nanoseconds time_of(cudaEvent_t reached) {
-    float milliseconds = 0;
-    if (!worked(cudaEventElapsedTime(&milliseconds, anchor_, reached))) {
-      return host_now();
-    }
-    return anchored_at_ + nanoseconds{std::llround(static_cast<double>(milliseconds) * 1e6)};
-  }
+  [[nodiscard]] nanoseconds time_of(cudaEvent_t reached);
 
   /// Takes a new anchor where the old one is a second old. Waits some microseconds for it then.
-  void keep_up() {
-    const nanoseconds before = host_now();
-    if (before - anchored_at_ < std::chrono::seconds(1)) {
-      return;
-    }
-    if (!worked(cudaEventRecord(next_, stream_)) || !worked(cudaEventSynchronize(next_))) {
-      return;
-    }
-    // Where the old anchor puts the new one, unless the host knows better.
-    const nanoseconds told = time_of(next_);
-    const nanoseconds settled = std::clamp(told, before, host_now());
-    fault_offset_ -= settled - told;
-    std::swap(anchor_, next_);
-    anchored_at_ = settled;
-  }
+  void keep_up();
 
   /// A fault, on its feed's clock, that came at the earliest after an event which was reached at `reached`.
-  void learn_fault(nanoseconds fault, nanoseconds reached) {
-    const nanoseconds offset = fault - reached;
-    fault_offset_ = faults_known_ ? std::min(fault_offset_, offset) : offset;
-    faults_known_ = true;
-  }
+  void learn_fault(nanoseconds fault, nanoseconds reached);
   /// Whether faults can be told in host time.
   [[nodiscard]] bool knows_faults() const { return faults_known_; }
   /// When a fault happened.
@@ -88,32 +48,10 @@ class gpu_clock {
 
  private:
   /// The anchor is as exact as this thread is prompt to see it reached: the best of some.
-  void take_anchor() {
-    nanoseconds shortest = nanoseconds::max();
-    for (int i = 0; i < anchors_tried; ++i) {
-      const nanoseconds before = host_now();
-      check(cudaEventRecord(next_, stream_), "cudaEventRecord");
-      check(cudaEventSynchronize(next_), "cudaEventSynchronize");
-      const nanoseconds after = host_now();
-      if (after - before < shortest) {
-        shortest = after - before;
-        anchored_at_ = after;
-        std::swap(anchor_, next_);
-      }
-    }
-  }
+  void take_anchor();
   static constexpr int anchors_tried = 4;
 
-  void close() {
-    for (const cudaEvent_t e : {next_, anchor_}) {
-      if (e != nullptr) {
-        (void)worked(cudaEventDestroy(e));
-      }
-    }
-    if (stream_ != nullptr) {
-      (void)worked(cudaStreamDestroy(stream_));
-    }
-  }
+  void close();
 
   cudaStream_t stream_ = nullptr;
   cudaEvent_t anchor_ = nullptr;
@@ -126,3 +64,7 @@ class gpu_clock {
 }  // namespace cuda
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/cuda/impl/gpu_clock.hpp>  // what it declares
+#endif

@@ -2,19 +2,13 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/cuda/api.hpp>
-#include <deepum/cuda/block_marks.hpp>
-#include <deepum/cuda/check.hpp>
-#include <deepum/cuda/device.hpp>
 #include <deepum/cuda/driver_context.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/engine/memory_kind.hpp>
-#include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -24,12 +18,14 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
 namespace cuda {
+
+class block_marks;
+class device;
 
 /// A command to the driver, as a lane carries it out.
 struct migration {
@@ -62,65 +58,20 @@ class migration_lane {
   /// @param marks  Shared by the lanes.
   /// @param tell   Called by the lane's thread with what has happened.
   /// @errors       `status::device_failure`.
-  migration_lane(const device& gpu, std::byte* base, block_marks& marks, report tell)
-      : gpu_(gpu),
-        base_(base),
-        marks_(marks),
-        tell_(std::move(tell)) {
-    if (gpu.options().migrations == migration_context::own) {
-      context_.emplace(gpu.properties().ordinal);
-    }
-    try {
-      enter();
-      check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      check(make_events(), "cudaEventCreateWithFlags");
-      gpu.make_current();
-      thread_ = std::thread([this] { run(); });
-    } catch (...) {
-      close();
-      (void)worked(cudaSetDevice(gpu.properties().ordinal));
-      throw;
-    }
-  }
+  migration_lane(const device& gpu, std::byte* base, block_marks& marks, report tell);
   /// Carries out what was submitted.
-  ~migration_lane() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
+  ~migration_lane();
   migration_lane(const migration_lane&) = delete;
   migration_lane& operator=(const migration_lane&) = delete;
 
   /// Queues a command. What follows is told by `report`: arrived and departed as the blocks move, and completed or
   /// failed for its ticket. Advice is not reported.
-  void submit(const migration& m) {
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(m);
-      ++busy_;
-    }
-    changed_.notify_all();
-  }
+  void submit(const migration& m);
   /// To be done when nothing else is: discarded blocks are given pages again, on the host.
-  void renew_when_idle(block_range range) {
-    {
-      const std::lock_guard lock(mutex_);
-      renewals_.push_back(range);
-    }
-    changed_.notify_all();
-  }
+  void renew_when_idle(block_range range);
   /// Waits until everything that was submitted has been carried out.
-  void wait() {
-    std::unique_lock lock(mutex_);
-    settled_.wait(lock, [this] { return busy_ == 0; });
-  }
-  [[nodiscard]] bool idle() const {
-    const std::lock_guard lock(mutex_);
-    return busy_ == 0;
-  }
+  void wait();
+  [[nodiscard]] bool idle() const;
   /// Whether it has a context of its own.
   [[nodiscard]] bool has_context() const { return context_ && context_->exists(); }
 
@@ -135,311 +86,45 @@ class migration_lane {
     bool ok = true;
   };
 
-  void enter() const {
-    if (!context_ || !context_->make_current()) {
-      (void)worked(cudaSetDevice(gpu_.properties().ordinal));
-    }
-  }
-  cudaError_t make_events() {
-    for (std::size_t i = 0; i < pieces_in_flight; ++i) {
-      cudaEvent_t event = nullptr;
-      if (const cudaError_t result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); result != cudaSuccess) {
-        return result;
-      }
-      events_.push_back(event);
-    }
-    return cudaSuccess;
-  }
+  void enter() const;
+  cudaError_t make_events();
 
-  void run() {
-    enter();
-    // A capture in another thread must not take these calls for its own, nor forbid them.
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
-    for (;;) {
-      std::optional<block_range> renewal;
-      {
-        std::unique_lock lock(mutex_);
-        if (pieces_.empty() && todo_.empty()) {
-          changed_.wait(lock, [this] { return !queue_.empty() || !renewals_.empty() || stopping_; });
-          // Who prefetches what came alive does it soon, and then nothing has to be renewed.
-          changed_.wait_for(lock, idle_before_renewal, [this] { return !queue_.empty() || stopping_; });
-        }
-        for (const migration& m : queue_) {
-          todo_.push_back(m);
-        }
-        queue_.clear();
-        if (todo_.empty() && pieces_.empty()) {
-          if (stopping_) {
-            break;
-          }
-          renewal = renewals_.front();
-          renewals_.pop_front();
-        }
-      }
-      if (renewal) {
-        renew(*renewal);
-        continue;
-      }
-      while (!todo_.empty() && pieces_.size() < pieces_in_flight && begin_next()) {
-      }
-      // While the first piece moves, new commands may come.
-      if (!pieces_.empty() && !end_first()) {
-        std::this_thread::sleep_for(std::chrono::microseconds(10));
-      }
-    }
-    close();
-  }
-  void close() {
-    if (stream_ != nullptr) {
-      (void)worked(cudaStreamSynchronize(stream_));
-    }
-    for (const cudaEvent_t e : events_) {
-      (void)worked(cudaEventDestroy(e));
-    }
-    if (stream_ != nullptr) {
-      (void)worked(cudaStreamDestroy(stream_));
-    }
-  }
+  void run();
+  void close();
 
   /// Carries out the first command, or gives its first piece to the driver. @returns  Whether to go on at once.
-  bool begin_next() {
-    switch (todo_.front().what) {
-      case action::prefetch:
-        begin_prefetch();
-        return true;
-      case action::evict:
-        if (!pieces_.empty()) {
-          return false;
-        }
-        evict_piece();
-        return false;
-      case action::discard:
-        if (!pieces_.empty()) {
-          return false;
-        }
-        discard();
-        return true;
-      case action::advise:
-        advise(todo_.front());
-        finish_first(true);
-        return true;
-      case action::clean:
-      case action::drop:
-        break;
-    }
-    finish_first(false);  // nothing that managed memory can do
-    return true;
-  }
+  bool begin_next();
 
   [[nodiscard]] std::byte* address(block_id b) const { return base_ + b.value * block_size.count; }
 
   // --- to the device -----------------------------------------------------------------------------------------------
 
-  void begin_prefetch() {
-    piece p;
-    p.range = {todo_.front().range.first, 0};
-    // As far as the next commands go on where this one ends.
-    while (!todo_.empty() && todo_.front().what == action::prefetch && p.range.count < blocks_inward &&
-           todo_.front().range.begin_value() == p.range.end_value()) {
-      migration& m = todo_.front();
-      migration part = m;
-      part.range.count = std::min(m.range.count, blocks_inward - p.range.count);
-      p.range.count += part.range.count;
-      p.parts.push_back(part);
-      m.range.first.value += part.range.count;
-      m.range.count -= part.range.count;
-      if (m.range.empty()) {
-        p.ended.push_back(m.ticket);
-        todo_.pop_front();
-      }
-    }
-    duplicate_again(p.range);
-    p.began = gpu_clock::host_now();
-    p.done = events_[next_event_++ % events_.size()];
-    p.ok = worked(api::prefetch(address(p.range.first), p.range.size().count,
-                                {.on_host = false, .device = gpu_.properties().ordinal}, stream_)) &&
-           worked(cudaEventRecord(p.done, stream_));
-    pieces_.push_back(std::move(p));
-  }
+  void begin_prefetch();
   /// Blocks whose duplicates an eviction ended are duplicated again from now on.
-  void duplicate_again(block_range range) {
-    for_each_run(
-        range, [this](block_id b) { return marks_.has(b, mark::read_mostly) && !marks_.has(b, mark::duplicated); },
-        [this](block_range run) {
-          if (advise_driver(run, cudaMemAdviseSetReadMostly)) {
-            marks_.set(run, mark::duplicated);
-          }
-          // Another thread may have ended it meanwhile, and has not found anything to end.
-          for_each_run(
-              run, [this](block_id b) { return !marks_.has(b, mark::read_mostly); },
-              [this](block_range ended) { end_duplication(ended); });
-        });
-  }
+  void duplicate_again(block_range range);
   /// @returns  False while it moves.
-  bool end_first() {
-    const piece& p = pieces_.front();
-    bool ok = p.ok;
-    if (ok) {
-      const cudaError_t state = cudaEventQuery(p.done);
-      if (state != cudaSuccess) {
-        (void)cudaGetLastError();
-        if (state == cudaErrorNotReady) {
-          return false;
-        }
-        ok = false;
-      }
-    }
-    const nanoseconds began = std::max(p.began, last_ended_);  // one moves, the next is ready
-    last_ended_ = gpu_clock::host_now();
-    for (const migration& part : p.parts) {
-      if (ok) {
-        arrived(part, began);
-      }
-    }
-    if (!ok) {
-      for (const migration& part : p.parts) {
-        failed_.push_back(part.ticket);
-      }
-    }
-    for (const std::uint64_t ticket : p.ended) {
-      const bool whole = std::erase(failed_, ticket) == 0;
-      tell_end(ticket, whole);
-    }
-    pieces_.pop_front();
-    return true;
-  }
-  void arrived(const migration& part, nanoseconds began) {
-    marks_.clear(part.range, mark::discarded);
-    // Those that are duplicated keep the host's copy.
-    for_each_split(
-        part.range, [this](block_id b) { return marks_.has(b, mark::duplicated); },
-        [&](block_range run, bool duplicated) {
-          tell_({.what = device_event::kind::arrived,
-                 .host_copy_stays = duplicated,
-                 .range = run,
-                 .at = gpu_clock::host_now(),
-                 .began = began,
-                 .ticket = part.ticket});
-        });
-  }
+  bool end_first();
+  void arrived(const migration& part, nanoseconds began);
 
   // --- to the host -------------------------------------------------------------------------------------------------
 
-  void evict_piece() {
-    migration& m = todo_.front();
-    const block_range part{m.range.first, std::min(m.range.count, blocks_outward)};
-    // What is duplicated is given up without a copy: the end of the duplication drops the device's one. The prefetch
-    // then finds it on the host already, unless a launch has written it meanwhile.
-    for_each_run(
-        part, [this](block_id b) { return marks_.has(b, mark::duplicated); },
-        [this](block_range run) {
-          if (advise_driver(run, cudaMemAdviseUnsetReadMostly)) {
-            marks_.clear(run, mark::duplicated);
-          }
-        });
-    const nanoseconds began = gpu_clock::host_now();
-    const bool ok = worked(api::prefetch(address(part.first), part.size().count, {}, stream_)) &&
-                    worked(cudaStreamSynchronize(stream_));
-    if (ok) {
-      marks_.clear(part, mark::discarded);
-      tell_({.what = device_event::kind::departed,
-             .why = m.why,
-             .range = part,
-             .at = gpu_clock::host_now(),
-             .began = began,
-             .ticket = m.ticket});
-    } else {
-      failed_.push_back(m.ticket);
-    }
-    m.range.first.value += part.count;
-    m.range.count -= part.count;
-    if (m.range.empty()) {
-      finish_first(std::erase(failed_, m.ticket) == 0);
-    }
-  }
+  void evict_piece();
 
-  void discard() {
-    const migration m = todo_.front();
-    std::vector<void*> first{address(m.range.first)};
-    std::vector<std::size_t> size{m.range.size().count};
-    // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
-    const bool ok = (api::has_discard ? worked(api::discard(first, size, stream_))
-                                      : worked(api::prefetch(first[0], size[0], {}, stream_))) &&
-                    worked(cudaStreamSynchronize(stream_));
-    if (ok) {
-      if (api::has_discard) {
-        marks_.set(m.range, mark::discarded);
-      }
-      tell_({.what = device_event::kind::departed, .range = m.range, .at = gpu_clock::host_now(), .ticket = m.ticket});
-    }
-    finish_first(ok);
-  }
-  void renew(block_range range) {
-    for_each_run(
-        range, [this](block_id b) { return marks_.has(b, mark::discarded); },
-        [this](block_range run) {
-          run.count = std::min(run.count, blocks_outward);
-          if (worked(api::prefetch(address(run.first), run.size().count, {}, stream_))) {
-            marks_.clear(run, mark::discarded);
-          }
-        });
-    (void)worked(cudaStreamSynchronize(stream_));
-  }
+  void discard();
+  void renew(block_range range);
 
   // --- hints -------------------------------------------------------------------------------------------------------
 
-  void advise(const migration& m) {
-    if (m.hint == advice::set_read_mostly) {
-      marks_.set(m.range, mark::read_mostly);  // the driver is told with the next prefetch
-      return;
-    }
-    if (m.hint == advice::unset_read_mostly) {
-      end_duplication(m.range);
-      return;
-    }
-    (void)worked(api::advise(address(m.range.first), m.range.size().count, api::advice_of(m.hint), m.where));
-  }
-  bool advise_driver(block_range range, cudaMemoryAdvise hint) {
-    return worked(api::advise(address(range.first), range.size().count, hint,
-                              {.on_host = false, .device = gpu_.properties().ordinal}));
-  }
+  void advise(const migration& m);
+  bool advise_driver(block_range range, cudaMemoryAdvise hint);
 
  public:
   /// The blocks are duplicated no more. Threads: any that has the device's context; takes 2 us a block.
-  void end_duplication(block_range range) {
-    marks_.clear(range, mark::read_mostly);
-    for_each_run(
-        range, [this](block_id b) { return marks_.has(b, mark::duplicated); },
-        [this](block_range run) {
-          if (advise_driver(run, cudaMemAdviseUnsetReadMostly)) {
-            marks_.clear(run, mark::duplicated);
-            tell_({.what = device_event::kind::departed,
-                   .why = reason::learned,
-                   .range = run,
-                   .at = gpu_clock::host_now()});
-          }
-        });
-  }
+  void end_duplication(block_range range);
 
  private:
-  void finish_first(bool ok) {
-    const std::uint64_t ticket = todo_.front().ticket;
-    todo_.pop_front();
-    tell_end(ticket, ok);
-  }
-  void tell_end(std::uint64_t ticket, bool ok) {
-    if (ticket != 0) {
-      tell_({.what = ok ? device_event::kind::completed : device_event::kind::failed,
-             .at = gpu_clock::host_now(),
-             .ticket = ticket});
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      --busy_;
-    }
-    settled_.notify_all();
-  }
+  void finish_first(bool ok);
+  void tell_end(std::uint64_t ticket, bool ok);
 
   const device& gpu_;
   std::byte* base_;
@@ -468,3 +153,7 @@ class migration_lane {
 }  // namespace cuda
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/cuda/impl/migration_lane.hpp>  // what it declares
+#endif

@@ -1,17 +1,11 @@
 #pragma once
 
-#include <deepum/cuda/check.hpp>
-#include <deepum/cuda/driver_function.hpp>
-#include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace deepum {
 inline namespace v0 {
@@ -29,65 +23,23 @@ class virtual_memory {
 
   /// @param ordinal  Of the device.
   /// @errors  `status::unsupported` where the driver, the device or the toolkit has no such memory.
-  explicit virtual_memory(int ordinal) : device_(ordinal) {
-#if CUDA_VERSION >= 12020
-    if (!find_driver_function("cuMemAddressReserve", 10020, reserve_) ||
-        !find_driver_function("cuMemAddressFree", 10020, free_) ||
-        !find_driver_function("cuMemCreate", 10020, create_) || !find_driver_function("cuMemMap", 10020, map_) ||
-        !find_driver_function("cuMemUnmap", 10020, unmap_) || !find_driver_function("cuMemRelease", 10020, release_) ||
-        !find_driver_function("cuMemSetAccess", 10020, set_access_)) {
-      throw error(status::unsupported, "this driver has no virtual memory management; managed memory works without");
-    }
-    if (!worked(cudaDeviceGetAttribute(&node_, cudaDevAttrHostNumaId, ordinal)) || node_ < 0) {
-      node_ = 0;
-    }
-#else
-    throw error(status::unsupported,
-                "mapped memory needs CUDA 12.2 or later to be built with; managed memory works without");
-#endif
-  }
+  explicit virtual_memory(int ordinal);
 
   /// @errors  `status::out_of_arena_space` where the process has no such range of addresses left.
-  [[nodiscard]] std::byte* reserve(bytes size, bytes alignment) const {
-    CUdeviceptr p = 0;
-    const CUresult result = reserve_(&p, size.count, alignment.count, 0, 0);
-    if (result != CUDA_SUCCESS) {
-      throw error(status::out_of_arena_space,
-                  "the driver reserves no range of " + std::to_string(size.count) +
-                      " addresses; make arena_options::capacity smaller",
-                  "cuMemAddressReserve", static_cast<int>(result));
-    }
-    return reinterpret_cast<std::byte*>(p);
-  }
+  [[nodiscard]] std::byte* reserve(bytes size, bytes alignment) const;
   void give_back(std::byte* range, bytes size) const { (void)free_(address(range), size.count); }
 
   /// @param out  Set where that worked.
-  [[nodiscard]] CUresult create(bool on_host, bytes size, handle& out) const {
-    const CUmemAllocationProp wanted{.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                     .requestedHandleTypes = {},
-                                     .location = place(on_host),
-                                     .win32HandleMetaData = nullptr,
-                                     .allocFlags = {}};
-    return create_(&out, size.count, &wanted, 0);
-  }
+  [[nodiscard]] CUresult create(bool on_host, bytes size, handle& out) const;
   /// What is mapped of it stays until it is unmapped.
   void release(handle h) const { (void)release_(h); }
 
-  [[nodiscard]] CUresult map(std::byte* at, bytes size, handle h) const {
-    return map_(address(at), size.count, 0, h, 0);
-  }
+  [[nodiscard]] CUresult map(std::byte* at, bytes size, handle h) const;
   [[nodiscard]] CUresult unmap(std::byte* at, bytes size) const { return unmap_(address(at), size.count); }
   /// The device may use it. @param by_host  The host too: memory of the host alone.
-  [[nodiscard]] CUresult allow(std::byte* at, bytes size, bool by_host = false) const {
-    const std::array<CUmemAccessDesc, 2> who{CUmemAccessDesc{place(false), CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-                                             CUmemAccessDesc{place(true), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
-    return set_access_(address(at), size.count, who.data(), by_host ? 2 : 1);
-  }
+  [[nodiscard]] CUresult allow(std::byte* at, bytes size, bool by_host = false) const;
   /// The device may not use it any more.
-  [[nodiscard]] CUresult forbid(std::byte* at, bytes size) const {
-    const CUmemAccessDesc nobody{place(false), CU_MEM_ACCESS_FLAGS_PROT_NONE};
-    return set_access_(address(at), size.count, &nobody, 1);
-  }
+  [[nodiscard]] CUresult forbid(std::byte* at, bytes size) const;
 
  private:
   using reserve_fn = CUresult(CUDAAPI*)(CUdeviceptr*, std::size_t, std::size_t, CUdeviceptr, unsigned long long);
@@ -99,14 +51,7 @@ class virtual_memory {
   using set_access_fn = CUresult(CUDAAPI*)(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t);
 
   static CUdeviceptr address(std::byte* p) { return reinterpret_cast<CUdeviceptr>(p); }
-  [[nodiscard]] CUmemLocation place(bool on_host) const {
-    CUmemLocation l{};
-#if CUDA_VERSION >= 12020
-    l.type = on_host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
-#endif
-    l.id = on_host ? node_ : device_;
-    return l;
-  }
+  [[nodiscard]] CUmemLocation place(bool on_host) const;
 
   int device_;
   int node_ = 0;
@@ -122,3 +67,7 @@ class virtual_memory {
 }  // namespace cuda
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/cuda/impl/virtual_memory.hpp>  // what it declares
+#endif

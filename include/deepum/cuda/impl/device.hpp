@@ -1,0 +1,51 @@
+#pragma once
+
+#include <deepum/cuda/check.hpp>
+#include <deepum/cuda/device.hpp>
+#include <deepum/error.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+DEEPUM_SEPARATE device::device(int ordinal, device_options options) : options_(std::move(options)) {
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  if (found != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw error(status::unsupported,
+                std::string("there is no CUDA device that can be used: ") + cudaGetErrorString(found) +
+                    "; programs run on deepum::sim::device without one",
+                "cudaGetDeviceCount", static_cast<int>(found));
+  }
+  if (ordinal < 0 || ordinal >= count) {
+    throw error(status::unsupported,
+                "there is no CUDA device " + std::to_string(ordinal) + ": there are " + std::to_string(count));
+  }
+  properties_.ordinal = ordinal;
+  make_current();
+  cudaDeviceProp p{};
+  check(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
+  properties_.name = p.name;
+  properties_.memory = bytes{p.totalGlobalMem};
+  properties_.compute_capability = p.major * 10 + p.minor;
+  properties_.concurrent_managed_access = p.concurrentManagedAccess != 0;
+  check(cudaDriverGetVersion(&properties_.driver_version), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&properties_.runtime_version), "cudaRuntimeGetVersion");
+}
+
+DEEPUM_SEPARATE nanoseconds device::now() const {
+  return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

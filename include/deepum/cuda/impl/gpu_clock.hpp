@@ -1,0 +1,95 @@
+#pragma once
+
+#include <deepum/cuda/check.hpp>
+#include <deepum/cuda/gpu_clock.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+DEEPUM_SEPARATE gpu_clock::gpu_clock() {
+  try {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaEventCreateWithFlags(&anchor_, cudaEventDefault), "cudaEventCreateWithFlags");
+    check(cudaEventCreateWithFlags(&next_, cudaEventDefault), "cudaEventCreateWithFlags");
+    take_anchor();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+DEEPUM_SEPARATE gpu_clock::~gpu_clock() { close(); }
+
+DEEPUM_SEPARATE nanoseconds gpu_clock::host_now() {
+  return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+DEEPUM_SEPARATE nanoseconds gpu_clock::time_of(cudaEvent_t reached) {
+  float milliseconds = 0;
+  if (!worked(cudaEventElapsedTime(&milliseconds, anchor_, reached))) {
+    return host_now();
+  }
+  return anchored_at_ + nanoseconds{std::llround(static_cast<double>(milliseconds) * 1e6)};
+}
+
+DEEPUM_SEPARATE void gpu_clock::keep_up() {
+  const nanoseconds before = host_now();
+  if (before - anchored_at_ < std::chrono::seconds(1)) {
+    return;
+  }
+  if (!worked(cudaEventRecord(next_, stream_)) || !worked(cudaEventSynchronize(next_))) {
+    return;
+  }
+  // Where the old anchor puts the new one, unless the host knows better.
+  const nanoseconds told = time_of(next_);
+  const nanoseconds settled = std::clamp(told, before, host_now());
+  fault_offset_ -= settled - told;
+  std::swap(anchor_, next_);
+  anchored_at_ = settled;
+}
+
+DEEPUM_SEPARATE void gpu_clock::learn_fault(nanoseconds fault, nanoseconds reached) {
+  const nanoseconds offset = fault - reached;
+  fault_offset_ = faults_known_ ? std::min(fault_offset_, offset) : offset;
+  faults_known_ = true;
+}
+
+DEEPUM_SEPARATE void gpu_clock::take_anchor() {
+  nanoseconds shortest = nanoseconds::max();
+  for (int i = 0; i < anchors_tried; ++i) {
+    const nanoseconds before = host_now();
+    check(cudaEventRecord(next_, stream_), "cudaEventRecord");
+    check(cudaEventSynchronize(next_), "cudaEventSynchronize");
+    const nanoseconds after = host_now();
+    if (after - before < shortest) {
+      shortest = after - before;
+      anchored_at_ = after;
+      std::swap(anchor_, next_);
+    }
+  }
+}
+
+DEEPUM_SEPARATE void gpu_clock::close() {
+  for (const cudaEvent_t e : {next_, anchor_}) {
+    if (e != nullptr) {
+      (void)worked(cudaEventDestroy(e));
+    }
+  }
+  if (stream_ != nullptr) {
+    (void)worked(cudaStreamDestroy(stream_));
+  }
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

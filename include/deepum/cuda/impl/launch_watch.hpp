@@ -1,0 +1,151 @@
+#pragma once
+
+#include <deepum/cuda/check.hpp>
+#include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/launch_watch.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/separate.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+DEEPUM_SEPARATE void sleep_precisely() {
+#ifdef __linux__
+  (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+#endif
+}
+
+DEEPUM_SEPARATE launch_watch::~launch_watch() { detach(); }
+
+DEEPUM_SEPARATE void launch_watch::notify() {
+  wanted_.store(true, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_seq_cst)) {
+    {
+      const std::lock_guard lock(pump_mutex_);
+    }
+    changed_.notify_one();
+  }
+}
+
+DEEPUM_SEPARATE void launch_watch::hurry() {
+  urgent_.store(true, std::memory_order_relaxed);
+  notify();
+}
+
+DEEPUM_SEPARATE void launch_watch::attach(std::function<void()> pump) {
+  detach();
+  stopping_ = false;
+  pump_ = std::move(pump);
+  thread_ = std::thread([this] { run(); });
+}
+
+DEEPUM_SEPARATE void launch_watch::detach() {
+  {
+    const std::lock_guard lock(pump_mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+DEEPUM_SEPARATE void launch_watch::add(launch_log& log) {
+  const std::lock_guard lock(mutex_);
+  logs_.push_back(&log);
+  streams_.store(static_cast<int>(logs_.size()), std::memory_order_relaxed);
+}
+
+DEEPUM_SEPARATE void launch_watch::remove(launch_log& log, std::vector<device_event>& events) {
+  const std::lock_guard lock(mutex_);
+  (void)log.collect(clock_, events);
+  std::erase(logs_, &log);
+  streams_.store(static_cast<int>(logs_.size()), std::memory_order_relaxed);
+}
+
+DEEPUM_SEPARATE void launch_watch::issued() {
+  launched_.store(true, std::memory_order_relaxed);
+  in_flight_.store(true, std::memory_order_relaxed);
+  notify();
+}
+
+DEEPUM_SEPARATE bool launch_watch::mark_launches() {
+  return count_down(marked_left_) || unmarked_.fetch_add(1, std::memory_order_relaxed) % launches_a_mark == 0;
+}
+
+DEEPUM_SEPARATE void launch_watch::command_submitted(std::uint64_t ticket) {
+  outstanding_.fetch_add(ticket != 0 ? 1 : 0, std::memory_order_relaxed);
+  marked_left_.store(launches_marked, std::memory_order_relaxed);
+}
+
+DEEPUM_SEPARATE bool launch_watch::count_down(std::atomic<std::int64_t>& left) {
+  const std::int64_t now = left.load(std::memory_order_relaxed);
+  if (now <= 0) {
+    return false;
+  }
+  left.store(now - 1, std::memory_order_relaxed);
+  return true;
+}
+
+DEEPUM_SEPARATE void launch_watch::note_in_flight(bool in_flight) {
+  in_flight_.store(in_flight, std::memory_order_relaxed);
+  if (in_flight) {
+    launched_.store(true, std::memory_order_relaxed);
+  }
+}
+
+DEEPUM_SEPARATE void launch_watch::run() {
+  (void)worked(cudaSetDevice(ordinal_));
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
+  sleep_precisely();
+  for (;;) {
+    wanted_.store(false, std::memory_order_relaxed);
+    pump_();
+    if (urgent_.exchange(false, std::memory_order_relaxed)) {
+      if (stopping_.load(std::memory_order_relaxed)) {
+        return;
+      }
+      continue;
+    }
+    // Launches come one by one: to take each of them in by itself would be in the way of the next.
+    if (wanted_.load(std::memory_order_acquire) || busy()) {
+      std::this_thread::sleep_for(look_every);
+      if (stopping_.load(std::memory_order_relaxed)) {
+        return;
+      }
+      continue;
+    }
+    std::unique_lock lock(pump_mutex_);
+    asleep_.store(true, std::memory_order_seq_cst);
+    changed_.wait_for(lock, look_at_least,
+                      [this] { return stopping_.load() || wanted_.load(std::memory_order_seq_cst); });
+    asleep_.store(false, std::memory_order_relaxed);
+    if (stopping_) {
+      return;
+    }
+  }
+}
+
+DEEPUM_SEPARATE bool launch_watch::busy() const {
+  return in_flight_.load(std::memory_order_relaxed) || outstanding_.load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum
