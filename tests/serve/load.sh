@@ -7,6 +7,8 @@ shift
 seconds=4
 [ -z "${DEEPUM_FULL_TESTS-}" ] || seconds=60
 work=$(mktemp -d)
+# AddressSanitizer keeps what was freed, 256 MiB of it unless told otherwise, and the server's memory has to stay flat.
+export ASAN_OPTIONS="${ASAN_OPTIONS-intercept_tls_get_addr=0:quarantine_size_mb=16}"
 server=
 trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 
