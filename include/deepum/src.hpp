@@ -3,10 +3,23 @@
 /// @file
 /// The parts of the library that can be compiled once instead of in every source file, most of what an arena costs to
 /// compile. Define DEEPUM_SEPARATE_COMPILATION for the whole program, and include this file in one of its source files,
-/// with a CUDA device <deepum/cuda/src.hpp> too. The CMake targets `deepum::compiled` and `deepum::compiled_cuda` do so.
+/// with a CUDA device <deepum/cuda/src.hpp> too. The CMake targets `deepum::compiled` and `deepum::compiled_cuda` do
+/// so.
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
 #error "<deepum/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
 
 #include <deepum/policy/policies.hpp>
+#include <deepum/sim/impl/address_space.hpp>
+#include <deepum/sim/impl/contents.hpp>
+#include <deepum/sim/impl/device.hpp>
+#include <deepum/sim/impl/driver.hpp>
+#include <deepum/sim/impl/event_loop.hpp>
+#include <deepum/sim/impl/executor.hpp>
+#include <deepum/sim/impl/link.hpp>
+#include <deepum/sim/impl/managed_memory.hpp>
+#include <deepum/sim/impl/mapped_memory.hpp>
+#include <deepum/sim/impl/profile.hpp>
+#include <deepum/sim/impl/stream.hpp>
+#include <deepum/sim/impl/worker.hpp>
