@@ -10,6 +10,7 @@
 #error "<deepum/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
 
+#include <deepum/deepum.hpp>
 #include <deepum/policy/policies.hpp>
 #include <deepum/sim/impl/address_space.hpp>
 #include <deepum/sim/impl/contents.hpp>
@@ -23,3 +24,16 @@
 #include <deepum/sim/impl/profile.hpp>
 #include <deepum/sim/impl/stream.hpp>
 #include <deepum/sim/impl/worker.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+template class engine<sim::managed_memory>;
+template class engine<sim::mapped_memory>;
+template class arena<sim::managed_memory>;
+template class arena<sim::mapped_memory>;
+template class stream<sim::managed_memory>;
+template class stream<sim::mapped_memory>;
+
+}  // namespace v0
+}  // namespace deepum
