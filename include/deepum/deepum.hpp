@@ -15,3 +15,19 @@
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
 #include <deepum/version.hpp>
+
+#ifdef DEEPUM_SEPARATE_COMPILATION
+// Compiled once too: see <deepum/src.hpp>.
+namespace deepum {
+inline namespace v0 {
+
+extern template class engine<sim::managed_memory>;
+extern template class engine<sim::mapped_memory>;
+extern template class arena<sim::managed_memory>;
+extern template class arena<sim::mapped_memory>;
+extern template class stream<sim::managed_memory>;
+extern template class stream<sim::mapped_memory>;
+
+}  // namespace v0
+}  // namespace deepum
+#endif

@@ -10,5 +10,31 @@
 #error "<deepum/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
 
+#include <deepum/deepum.hpp>
 #include <deepum/impl/trace.hpp>
 #include <deepum/policy/policies.hpp>
+#include <deepum/sim/impl/address_space.hpp>
+#include <deepum/sim/impl/contents.hpp>
+#include <deepum/sim/impl/device.hpp>
+#include <deepum/sim/impl/driver.hpp>
+#include <deepum/sim/impl/event_loop.hpp>
+#include <deepum/sim/impl/executor.hpp>
+#include <deepum/sim/impl/link.hpp>
+#include <deepum/sim/impl/managed_memory.hpp>
+#include <deepum/sim/impl/mapped_memory.hpp>
+#include <deepum/sim/impl/profile.hpp>
+#include <deepum/sim/impl/stream.hpp>
+#include <deepum/sim/impl/worker.hpp>
+
+namespace deepum {
+inline namespace v0 {
+
+template class engine<sim::managed_memory>;
+template class engine<sim::mapped_memory>;
+template class arena<sim::managed_memory>;
+template class arena<sim::mapped_memory>;
+template class stream<sim::managed_memory>;
+template class stream<sim::mapped_memory>;
+
+}  // namespace v0
+}  // namespace deepum

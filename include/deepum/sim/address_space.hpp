@@ -4,16 +4,15 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/engine/memory_kind.hpp>
-#include <deepum/error.hpp>
 #include <deepum/sim/contents.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/worker.hpp>
 #include <deepum/units.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -49,14 +48,7 @@ struct walk {
   std::vector<segment> segments{};
   std::size_t position = 0;
 
-  [[nodiscard]] bool touches(const address_space& space, block_id b) const {
-    for (const segment& s : segments) {
-      if (s.space == &space && s.block == b) {
-        return true;
-      }
-    }
-    return false;
-  }
+  [[nodiscard]] bool touches(const address_space& space, block_id b) const;
 };
 
 /// What an operation finds when it reaches a segment.
@@ -75,13 +67,10 @@ class managed_space;
 /// Not synchronised: used under the lock of the device, where nothing else is said.
 class address_space {
  public:
-  address_space(event_loop& loop, bytes capacity, worker_mode mode, nanoseconds wake_up, std::uint64_t seed)
-      : loop_(loop),
-        contents_(capacity),
-        worker_(loop, mode, wake_up, seed) {}
+  address_space(event_loop& loop, bytes capacity, worker_mode mode, nanoseconds wake_up, std::uint64_t seed);
   address_space(const address_space&) = delete;
   address_space& operator=(const address_space&) = delete;
-  virtual ~address_space() = default;
+  virtual ~address_space();
 
   /// First byte, aligned to a block. Threads: any.
   [[nodiscard]] std::byte* base() const { return contents_.base(); }
@@ -89,53 +78,23 @@ class address_space {
   [[nodiscard]] bytes capacity() const { return contents_.capacity(); }
   /// The device. Threads: any.
   [[nodiscard]] location place() const { return location::device(); }
-  [[nodiscard]] bool contains(const void* p) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(p);
-    const auto start = reinterpret_cast<std::uintptr_t>(base());
-    return address >= start && address - start < capacity().count;
-  }
+  [[nodiscard]] bool contains(const void* p) const;
   [[nodiscard]] event_loop& loop() const { return loop_; }
   [[nodiscard]] contents& data() { return contents_; }
 
   /// Runs the pump from now on whenever `notify` was called or something happened. Threads: any.
-  void attach(std::function<void()> pump) { worker_.attach(std::move(pump)); }
+  void attach(std::function<void()> pump);
   /// Returns when the pump has returned for the last time. Threads: any but the pump's.
-  void detach() { worker_.detach(); }
+  void detach();
   /// Wakes the pump. Threads: any.
-  void notify() {
-    const auto lock = loop_.lock();
-    worker_.wake();
-  }
+  void notify();
   /// The clock of the device. Threads: any.
-  [[nodiscard]] nanoseconds now() const {
-    const auto lock = loop_.lock();
-    return loop_.now();
-  }
+  [[nodiscard]] nanoseconds now() const;
   /// Appends what happened since the last call, in order of time. Threads: any.
-  void poll(std::vector<device_event>& events) {
-    const auto lock = loop_.lock();
-    events.insert(events.end(), events_.begin(), events_.end());
-    events_.clear();
-  }
+  void poll(std::vector<device_event>& events);
 
   /// Tells the engine. Blocks that follow one another for the same cause become one event.
-  void emit(device_event event) {
-    event.at = loop_.now();
-    using kind = device_event::kind;
-    if (!events_.empty() && (event.what == kind::arrived || event.what == kind::departed)) {
-      device_event& last = events_.back();
-      if (last.what == event.what && last.ticket == event.ticket && last.why == event.why &&
-          last.host_copy_stays == event.host_copy_stays && last.range.end_value() == event.range.begin_value() &&
-          (last.began == nanoseconds{}) == (event.began == nanoseconds{})) {
-        last.range.count += event.range.count;
-        last.at = event.at;
-        worker_.wake();
-        return;
-      }
-    }
-    events_.push_back(event);
-    worker_.wake();
-  }
+  void emit(device_event event);
 
   /// @name What an operation does with the memory
   /// @{
@@ -160,3 +119,7 @@ class address_space {
 }  // namespace sim
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/address_space.hpp>  // what it declares
+#endif

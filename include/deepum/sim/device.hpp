@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deepum/core/block.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
@@ -10,7 +9,6 @@
 #include <deepum/units.hpp>
 
 #include <cstdint>
-#include <string>
 
 namespace deepum {
 inline namespace v0 {
@@ -35,34 +33,22 @@ class device {
   using default_memory = managed_memory;
 
   /// @param p  Copied. See `find_profile`.
-  explicit device(const profile& p = find_profile("h200_pcie5"), device_options options = {})
-      : profile_(with(p, options)),
-        options_(options),
-        driver_(loop_, profile_),
-        executor_(loop_, driver_, profile_) {}
+  explicit device(const profile& p = find_profile("h200_pcie5"), device_options options = {});
   device(const device&) = delete;
   device& operator=(const device&) = delete;
+  ~device();
 
   /// The profile, with the memory that this device has.
   [[nodiscard]] const profile& properties() const { return profile_; }
   [[nodiscard]] const device_options& options() const { return options_; }
 
   /// The virtual clock.
-  [[nodiscard]] nanoseconds now() const {
-    const auto lock = loop_.lock();
-    return loop_.now();
-  }
+  [[nodiscard]] nanoseconds now() const;
   /// The host works for `time`; the device goes on meanwhile.
   void host_work(nanoseconds time) { event_loop::host_call(loop_).spend(time); }
-  [[nodiscard]] device_counters counters() const {
-    const auto lock = loop_.lock();
-    return driver_.counters();
-  }
+  [[nodiscard]] device_counters counters() const;
   /// Others (processes, explicit allocations) hold `size` bytes of device memory, which the driver cannot evict.
-  void set_foreign_memory(bytes size) {
-    const auto lock = loop_.lock();
-    driver_.set_foreign(size);
-  }
+  void set_foreign_memory(bytes size);
 
   /// @name For the memory kinds and streams of the simulator
   /// @{
@@ -72,16 +58,7 @@ class device {
   /// @}
 
  private:
-  [[nodiscard]] static profile with(profile p, const device_options& options) {
-    if (options.memory.count != 0) {
-      p.memory = options.memory;
-    }
-    if (p.memory < block_size) {
-      throw error(status::invalid_argument, "the memory of a device has to hold a block of 2 MiB at least, not " +
-                                                std::to_string(p.memory.count) + " bytes");
-    }
-    return p;
-  }
+  [[nodiscard]] static profile with(profile p, const device_options& options);
 
   mutable event_loop loop_;
   profile profile_;
@@ -93,3 +70,7 @@ class device {
 }  // namespace sim
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/device.hpp>  // what it declares
+#endif

@@ -4,27 +4,24 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/engine/memory_kind.hpp>
-#include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/link.hpp>
-#include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
 namespace sim {
+
+struct profile;
 
 /// What a device has done since it was made.
 struct device_counters {
@@ -59,16 +56,7 @@ struct block_record {
   std::uint64_t migrated = 0;  ///< place in the order of migration while it has room
 
   /// Pages that an access with `mode` cannot use on the device as they are.
-  [[nodiscard]] std::uint32_t missing(std::uint32_t pages, access mode) const {
-    std::uint32_t missing = pages & ~on_device;
-    if (accessed_by || mapped) {
-      missing &= ~on_host;
-    }
-    if (mode != access::read) {
-      missing |= pages & on_device & on_host;  // the copies have to become one first
-    }
-    return missing;
-  }
+  [[nodiscard]] std::uint32_t missing(std::uint32_t pages, access mode) const;
 };
 
 /// An address range whose blocks the driver moves.
@@ -80,16 +68,7 @@ class managed_space : public address_space {
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(blocks_.size()); }
   [[nodiscard]] managed_space* managed() override { return this; }
 
-  [[nodiscard]] touch_result touch(const segment& s) override {
-    const block_record& r = blocks_[s.block.value];
-    if (r.moving == block_record::motion::leaving) {
-      return touch_result::moving;
-    }
-    if (r.missing(s.pages, s.mode) != 0) {
-      return r.moving == block_record::motion::arriving ? touch_result::moving : touch_result::missing;
-    }
-    return (s.pages & ~r.on_device) != 0 ? touch_result::remote : touch_result::ready;
-  }
+  [[nodiscard]] touch_result touch(const segment& s) override;
 
  private:
   std::vector<block_record> blocks_{capacity() / block_size};
@@ -118,12 +97,7 @@ class driver {
  public:
   using action_type = event_loop::action;
 
-  driver(event_loop& loop, const profile& p)
-      : loop_(loop),
-        profile_(p),
-        in_(loop),
-        out_(loop),
-        rooms_(blocks(p.memory)) {}
+  driver(event_loop& loop, const profile& p);
 
   /// Ends the batch that waits for it: called when a page fault cannot be served.
   using fault_result = std::function<void(bool served)>;
@@ -133,23 +107,13 @@ class driver {
   [[nodiscard]] device_counters& counters() { return counters_; }
   [[nodiscard]] std::uint32_t free_rooms() const { return rooms_ > used_ + foreign_ ? rooms_ - used_ - foreign_ : 0; }
   /// Device memory that others hold: the driver cannot evict it.
-  void set_foreign(bytes size) {
-    foreign_ = blocks(size + block_size - bytes{1});
-    loop_.motion_ended();
-  }
+  void set_foreign(bytes size);
 
   /// @name Operations that are executing
   /// @{
-  void begin(const walk& w) { active_.push_back(&w); }
-  void end(const walk& w) { std::erase(active_, &w); }
-  [[nodiscard]] const walk* active_with(const address_space& space, block_id b) const {
-    for (const walk* w : active_) {
-      if (w->touches(space, b)) {
-        return w;
-      }
-    }
-    return nullptr;
-  }
+  void begin(const walk& w);
+  void end(const walk& w);
+  [[nodiscard]] const walk* active_with(const address_space& space, block_id b) const;
   /// @}
 
   // ---- room -------------------------------------------------------------------------------------------------------
@@ -158,112 +122,27 @@ class driver {
 
   /// Takes one block of device memory, evicting what was migrated least recently where there is none.
   /// @param retry  Called after `room::later`, when it is worth to ask again; the world may have changed by then.
-  [[nodiscard]] room take_room(urgency who, const action_type& retry) {
-    if (free_rooms() > 0) {
-      ++used_;
-      return room::taken;
-    }
-    for (const auto& entry : migrated_) {
-      const resident_block victim = entry.second;
-      if ((*victim.space)[victim.block].moving == block_record::motion::none && !in_batch(victim)) {
-        ++counters_.driver_evictions;
-        bring_out(who, victim.space, victim.block, counters_.out_by_driver, [this, victim, retry] {
-          victim.space->emit(departed(victim.block, reason::make_room, 0, copied_since_));
-          retry();
-        });
-        return room::later;
-      }
-    }
-    if (moving_ > 0 || (who == urgency::command && !batch_.empty())) {
-      loop_.on_motion_end(retry);
-      return room::later;
-    }
-    return room::refused;
-  }
-  void give_room() {
-    --used_;
-    loop_.motion_ended();
-  }
+  [[nodiscard]] room take_room(urgency who, const action_type& retry);
+  void give_room();
 
   // ---- faults -----------------------------------------------------------------------------------------------------
 
   /// The operation misses pages at its position. `resume(true)` when they came; `resume(false)` when there is no room.
-  void fault(walk& w, fault_result resume) {
-    requests_.push_back({&w, std::move(resume)});
-    if (!serving_) {
-      next_batch();
-    }
-  }
+  void fault(walk& w, fault_result resume);
 
   // ---- commands ---------------------------------------------------------------------------------------------------
 
   /// Queues a command. Prefetches and advice are one order, evictions and discards another.
-  void submit(const device_command& c) {
-    const bool inward = c.what == action::prefetch || c.what == action::advise;
-    direction& d = inward ? inward_ : outward_;
-    d.queue.push_back(c);
-    if (!d.busy) {
-      next_command(d);
-    }
-  }
+  void submit(const device_command& c);
   /// No command of this space is queued or executing, and none of its blocks moves.
-  [[nodiscard]] bool quiet(managed_space& space) const {
-    const auto of_space = [&](const device_command& c) { return c.space == &space; };
-    if (std::any_of(inward_.queue.begin(), inward_.queue.end(), of_space) ||
-        std::any_of(outward_.queue.begin(), outward_.queue.end(), of_space)) {
-      return false;
-    }
-    for (std::uint32_t b = 0; b < space.size(); ++b) {
-      if (space[block_id{b}].moving != block_record::motion::none) {
-        return false;
-      }
-    }
-    return true;
-  }
+  [[nodiscard]] bool quiet(managed_space& space) const;
   /// The space goes away: what it holds is free.
-  void forget(managed_space& space) {
-    for (std::uint32_t b = 0; b < space.size(); ++b) {
-      release(space, block_id{b});
-    }
-    loop_.motion_ended();
-  }
+  void forget(managed_space& space);
 
   // ---- the host ---------------------------------------------------------------------------------------------------
 
   /// The host reads or writes pages of a block. Returns when it may: they have moved to the host, if they had to.
-  void host_access(event_loop::host_call& call, managed_space& space, block_id b, std::uint32_t pages, access mode) {
-    block_record& r = space[b];
-    for (;;) {
-      call.wait([&] { return r.moving == block_record::motion::none; });
-      const bool writes = mode != access::read;
-      const std::uint32_t fetch = pages & r.on_device & (writes ? all_pages : ~r.on_host);
-      if (fetch == 0) {
-        break;
-      }
-      const bool keep = r.read_mostly && !writes;
-      call.spend(profile_.host_fault);
-      if (r.moving != block_record::motion::none || (pages & r.on_device) == 0) {
-        continue;
-      }
-      bool arrived = false;
-      const auto done = [&] { arrived = true; };
-      if (keep) {
-        copy_out(urgency::fault, &space, b, counters_.out_by_host, done);
-      } else {
-        bring_out(urgency::fault, &space, b, counters_.out_by_host, [&, done] {
-          space.emit(departed(b, reason::host, 0, copied_since_));
-          done();
-        });
-      }
-      call.wait([&] { return arrived; });
-    }
-    const std::uint32_t fresh = pages & ~r.on_host & ~r.on_device;
-    if (fresh != 0) {
-      call.spend(profile_.host_populate_block * std::popcount(fresh) / 32);
-    }
-    // Another thread may have had the turn meanwhile; its access and this one race, as they would on hardware.
-    r.on_host |= pages & ~r.on_device;
-  }
+  void host_access(event_loop::host_call& call, managed_space& space, block_id b, std::uint32_t pages, access mode);
 
  private:
   struct resident_block {
@@ -284,461 +163,60 @@ class driver {
     bool busy = false;
   };
 
-  [[nodiscard]] static std::uint32_t blocks(bytes size) { return static_cast<std::uint32_t>(size / block_size); }
-  [[nodiscard]] static bytes size_of(std::uint32_t pages) {
-    return page_size * static_cast<std::uint64_t>(std::popcount(pages));
-  }
+  [[nodiscard]] static std::uint32_t blocks(bytes size);
+  [[nodiscard]] static bytes size_of(std::uint32_t pages);
   /// @param began  When the copy began; 0 where nothing was copied.
-  [[nodiscard]] static device_event departed(block_id b, reason why, std::uint64_t ticket, nanoseconds began = {}) {
-    device_event e;
-    e.what = device_event::kind::departed;
-    e.why = why;
-    e.range = {b, 1};
-    e.began = began;
-    e.ticket = ticket;
-    return e;
-  }
-  static void finish(const device_command& c, bool failed) {
-    device_event e;
-    e.what = failed ? device_event::kind::failed : device_event::kind::completed;
-    e.range = c.range;
-    e.ticket = c.ticket;
-    c.space->emit(e);
-  }
+  [[nodiscard]] static device_event departed(block_id b, reason why, std::uint64_t ticket, nanoseconds began = {});
+  static void finish(const device_command& c, bool failed);
 
   // ---- motion -----------------------------------------------------------------------------------------------------
 
-  void start(block_record& r, block_record::motion m) {
-    r.moving = m;
-    ++moving_;
-  }
-  void stop(block_record& r) {
-    r.moving = block_record::motion::none;
-    --moving_;
-  }
-  void make_newest(managed_space& space, block_id b) {
-    block_record& r = space[b];
-    migrated_.erase(r.migrated);
-    r.migrated = ++order_;
-    migrated_.emplace(r.migrated, resident_block{&space, b});
-  }
+  void start(block_record& r, block_record::motion m);
+  void stop(block_record& r);
+  void make_newest(managed_space& space, block_id b);
   /// The device gives the block up, whatever it holds.
-  void release(managed_space& space, block_id b) {
-    block_record& r = space[b];
-    r.on_device = 0;
-    if (r.room) {
-      migrated_.erase(r.migrated);
-      r.migrated = 0;
-      r.room = false;
-      --used_;
-    }
-  }
-  [[nodiscard]] nanoseconds out_time(bytes n) const {
-    return time_at(n, in_.busy() ? profile_.prefetch_out_beside_in : profile_.prefetch_out);
-  }
+  void release(managed_space& space, block_id b);
+  [[nodiscard]] nanoseconds out_time(bytes n) const;
 
   /// Copies to the host what only the device has; the device keeps its copy.
-  void copy_out(urgency who, managed_space* space, block_id b, bytes& counter, const action_type& done) {
-    block_record& r = (*space)[b];
-    const bytes n = size_of(r.on_device & ~r.on_host);
-    const auto finish = [=, this, &r] {
-      r.on_host |= r.on_device;
-      stop(r);
-      copied_since_ = n.count == 0 ? nanoseconds{} : out_.began();
-      done();
-      loop_.motion_ended();
-    };
-    start(r, block_record::motion::leaving);
-    if (n.count == 0) {
-      finish();
-      return;
-    }
-    counter += n;
-    out_.submit(
-        who, [this, n] { return out_time(n); }, finish);
-  }
+  void copy_out(urgency who, managed_space* space, block_id b, bytes& counter, const action_type& done);
   /// The same, and then the device gives the block up.
-  void bring_out(urgency who, managed_space* space, block_id b, bytes& counter, const action_type& done) {
-    copy_out(who, space, b, counter, [=, this] {
-      release(*space, b);
-      done();
-    });
-  }
+  void bring_out(urgency who, managed_space* space, block_id b, bytes& counter, const action_type& done);
   /// Pages of a block that has room are on the device now.
   /// @param began  When the copy began; 0 where nothing was copied.
   void settle(managed_space& space, block_id b, std::uint32_t pages, access mode, reason why, std::uint64_t ticket,
-              nanoseconds began = {}) {
-    block_record& r = space[b];
-    r.on_device |= pages;
-    if (!r.read_mostly || mode != access::read) {
-      r.on_host &= ~r.on_device;
-    }
-    if (!r.accessed_by) {
-      r.mapped = false;
-    }
-    make_newest(space, b);
-    device_event e;
-    e.what = device_event::kind::arrived;
-    e.why = why;
-    e.range = {b, 1};
-    e.began = began;
-    e.ticket = ticket;
-    e.host_copy_stays = r.on_host == all_pages;
-    space.emit(e);
-  }
+              nanoseconds began = {});
 
   // ---- fault service ----------------------------------------------------------------------------------------------
 
-  [[nodiscard]] bool in_batch(const resident_block& x) const {
-    return std::any_of(batch_.begin(), batch_.end(),
-                       [&](const faulted_block& f) { return f.at.space == x.space && f.at.block == x.block; });
-  }
+  [[nodiscard]] bool in_batch(const resident_block& x) const;
 
   /// The largest parts of the block, in powers of two pages, that hold a wanted page and of which more than half is
   /// wanted or there (the driver's density prefetcher).
-  [[nodiscard]] static std::uint32_t with_neighbours(std::uint32_t wanted, std::uint32_t there) {
-    std::uint32_t result = wanted;
-    for (std::uint32_t rest = wanted; rest != 0; rest &= rest - 1) {
-      const auto page = static_cast<std::uint32_t>(std::countr_zero(rest));
-      for (std::uint32_t size = 2; size <= 32; size *= 2) {
-        const std::uint32_t part = (all_pages >> (32 - size)) << (page / size * size);
-        if (2 * static_cast<std::uint32_t>(std::popcount((wanted | there) & part)) > size) {
-          result |= part;
-        }
-      }
-    }
-    return result & ~there;
-  }
+  [[nodiscard]] static std::uint32_t with_neighbours(std::uint32_t wanted, std::uint32_t there);
 
-  void next_batch() {
-    serving_ = !requests_.empty();
-    if (!serving_) {
-      return;
-    }
-    collect(*requests_.front().who);
-    if (batch_.empty()) {  // all of it came while the request waited
-      end_batch(0);
-      return;
-    }
-    ++counters_.fault_batches;
-    counters_.faulted_blocks += batch_.size();
-    for (const faulted_block& f : batch_) {
-      device_event e;
-      e.what = device_event::kind::fault;
-      e.mode = f.mode == access::read ? access::read : access::update;
-      e.range = {f.at.block, 1};
-      f.at.space->emit(e);
-    }
-    loop_.after(profile_.fault_batch, [this] { serve(0); });
-  }
+  void next_batch();
 
   /// The pages that the operation misses next, in the order in which it touches them.
-  void collect(const walk& w) {
-    auto entries = static_cast<int>(std::max(1U, profile_.fault_entries / std::max(1U, profile_.fault_duplicates)));
-    std::uint64_t window = std::max<std::uint64_t>(1, profile_.fault_window.count);
-    const std::uint32_t rooms = std::max(1U, free_rooms() + static_cast<std::uint32_t>(migrated_.size()));
-    for (std::size_t i = w.position; i < w.segments.size() && entries > 0; ++i) {
-      const segment& s = w.segments[i];
-      managed_space* const space = s.space != nullptr ? s.space->managed() : nullptr;
-      if (space != nullptr && (*space)[s.block].moving == block_record::motion::none) {
-        std::uint32_t pages = 0;
-        for (std::uint32_t rest = (*space)[s.block].missing(s.pages, s.mode); rest != 0 && entries > 0;
-             rest &= rest - 1, --entries) {
-          pages |= rest & (~rest + 1);
-        }
-        const auto same = std::find_if(batch_.begin(), batch_.end(), [&](const faulted_block& f) {
-          return f.at.space == space && f.at.block == s.block;
-        });
-        if (pages != 0 && same != batch_.end()) {
-          same->pages |= pages;
-          same->mode = s.mode == access::read ? same->mode : s.mode;
-        } else if (pages != 0) {
-          if (batch_.size() == rooms) {
-            return;
-          }
-          batch_.push_back({{space, s.block}, pages, s.mode});
-        }
-      }
-      if (s.size >= window) {
-        return;
-      }
-      window -= s.size;
-    }
-  }
-
-  void serve(std::size_t i) {
-    if (i == batch_.size()) {
-      end_batch(i);
-      return;
-    }
-    const faulted_block& f = batch_[i];
-    managed_space& space = *f.at.space;
-    const block_id b = f.at.block;
-    block_record& r = space[b];
-    if (r.moving != block_record::motion::none) {
-      loop_.on_motion_end([this, i] { serve(i); });
-      return;
-    }
-    if (r.missing(f.pages, f.mode) == 0) {
-      serve(i + 1);
-      return;
-    }
-    if (r.preferred == block_record::preference::host && (f.pages & ~r.on_host & ~r.on_device) == 0 &&
-        (f.pages & r.on_device) == 0) {
-      r.mapped = true;  // it is where it should be: a mapping is all that was missing
-      loop_.after(profile_.fault_block, [this, i] { serve(i + 1); });
-      return;
-    }
-    if (!r.room) {
-      const room answer = take_room(urgency::fault, [this, i] { serve(i); });
-      if (answer == room::later) {
-        return;
-      }
-      if (answer == room::refused) {
-        end_batch(i);
-        return;
-      }
-      r.room = true;
-      make_newest(space, b);
-    }
-    const std::uint32_t pages = with_neighbours(f.pages & ~r.on_device, r.on_device);
-    start(r, block_record::motion::arriving);
-    loop_.after(profile_.fault_block + profile_.fault_page * std::popcount(pages), [=, this, &r, &space] {
-      const bytes n = size_of(pages & r.on_host);
-      const nanoseconds populate = profile_.populate_block * std::popcount(pages & ~r.on_host) / 32;
-      const auto arrived = [=, this, &r, &space] {
-        stop(r);
-        settle(space, b, pages, batch_[i].mode, reason::fault, 0, n.count == 0 ? nanoseconds{} : in_.began());
-        loop_.motion_ended();
-        serve(i + 1);
-      };
-      if (n.count == 0) {
-        loop_.after(populate, arrived);
-        return;
-      }
-      counters_.in_by_fault += n;
-      in_.submit(
-          urgency::fault, [=, this] { return time_at(n, profile_.link_in) + populate; }, arrived);
-    });
-  }
+  void collect(const walk& w);
+  void serve(std::size_t i);
 
   /// @param served  Blocks of the batch that came; the others will fault again.
-  void end_batch(std::size_t served) {
-    fault_request request = std::move(requests_.front());
-    requests_.pop_front();
-    walk& w = *request.who;
-    if (served > 0 && w.position < w.segments.size()) {
-      // The faulting threads run before anything can be taken from them again: an operation always gets on.
-      segment& s = w.segments[w.position];
-      if (s.space == batch_.front().at.space && s.block == batch_.front().at.block) {
-        s.pages &= ~batch_.front().pages;
-      }
-    }
-    const bool hopeless = served == 0 && batch_.size() == 1;
-    batch_.clear();
-    request.resume(!hopeless);
-    loop_.motion_ended();
-    next_batch();
-  }
+  void end_batch(std::size_t served);
 
   // ---- commands ---------------------------------------------------------------------------------------------------
 
-  void next_command(direction& d) {
-    d.busy = !d.queue.empty();
-    if (!d.busy) {
-      return;
-    }
-    device_command& c = d.queue.front();
-    if (c.done == c.stop_at) {
-      end_command(d, true);
-      return;
-    }
-    if (c.done == c.range.count) {
-      end_command(d, false);
-      return;
-    }
-    const block_id b{c.range.first.value + c.done};
-    if ((*c.space)[b].moving != block_record::motion::none) {
-      loop_.on_motion_end([this, &d] { next_command(d); });
-      return;
-    }
-    switch (c.what) {
-      case action::prefetch:
-        prefetch_block(d, c, b);
-        return;
-      case action::evict:
-        evict_block(d, c, b);
-        return;
-      case action::discard:
-        loop_.after(profile_.discard_block, [=, this, &d] { discard_block(d, b); });
-        return;
-      case action::advise:
-        loop_.after((c.done == 0 ? profile_.advise_call : nanoseconds{}) +
-                        (c.hint == advice::set_read_mostly ? profile_.duplicate_block : nanoseconds{}),
-                    [=, this, &d] { advise_block(d, b); });
-        return;
-      case action::clean:
-      case action::drop:
-        break;
-    }
-    expects(false, "managed memory has neither clean nor drop");
-  }
-  void end_command(direction& d, bool failed) {
-    const device_command c = d.queue.front();
-    d.queue.pop_front();
-    if (c.what != action::advise) {  // a hint has no ticket
-      finish(c, failed);
-    }
-    next_command(d);
-  }
-  void next_block(direction& d) {
-    ++d.queue.front().done;
-    next_command(d);
-  }
-
-  void prefetch_block(direction& d, device_command& c, block_id b) {
-    managed_space& space = *c.space;
-    block_record& r = space[b];
-    if (r.on_device == all_pages) {  // nothing to move, but it becomes the most recently migrated one
-      settle(space, b, all_pages, access::read, reason::predicted, c.ticket);
-      loop_.after(profile_.pass_block, [this, &d] { next_block(d); });
-      return;
-    }
-    if (!r.room) {
-      const room answer = take_room(urgency::command, [this, &d] { next_command(d); });
-      if (answer == room::later) {
-        return;
-      }
-      if (answer == room::refused) {
-        end_command(d, true);
-        return;
-      }
-      r.room = true;
-      make_newest(space, b);
-    }
-    const std::uint32_t pages = ~r.on_device;
-    const bytes n = size_of(pages & r.on_host);
-    const nanoseconds populate = profile_.populate_block * std::popcount(pages & ~r.on_host) / 32;
-    const nanoseconds time = prefetch_time(profile_, c.moved + n) - prefetch_time(profile_, c.moved) + populate;
-    const auto arrived = [=, this, &d, &r, &space] {
-      stop(r);
-      settle(space, b, pages, access::read, reason::predicted, d.queue.front().ticket,
-             n.count == 0 ? nanoseconds{} : in_.began());
-      loop_.motion_ended();
-      next_block(d);
-    };
-    start(r, block_record::motion::arriving);
-    if (n.count == 0) {
-      loop_.after(time, arrived);
-      return;
-    }
-    c.moved += n;
-    counters_.in_by_command += n;
-    in_.submit(
-        urgency::command, [time] { return time; }, arrived);
-  }
-
-  void evict_block(direction& d, device_command& c, block_id b) {
-    managed_space* const space = c.space;
-    block_record& r = (*space)[b];
-    const std::uint64_t ticket = c.ticket;
-    if (!r.room) {
-      loop_.after(profile_.pass_block, [this, &d] { next_block(d); });
-      return;
-    }
-    if (r.read_mostly && (r.on_device & ~r.on_host) == 0) {  // its duplication ends, and with it the device's copy
-      release(*space, b);
-      space->emit(departed(b, reason::make_room, ticket));
-      loop_.motion_ended();
-      loop_.after(profile_.drop_block, [this, &d] { next_block(d); });
-      return;
-    }
-    bring_out(urgency::command, space, b, counters_.out_by_command, [=, this, &d] {
-      space->emit(departed(b, reason::make_room, ticket, copied_since_));
-      next_block(d);
-    });
-  }
-
-  void discard_block(direction& d, block_id b) {
-    device_command& c = d.queue.front();
-    managed_space& space = *c.space;
-    block_record& r = space[b];
-    if (r.moving != block_record::motion::none) {
-      next_command(d);
-      return;
-    }
-    const bool had_room = r.room;
-    release(space, b);
-    r.on_host = 0;
-    space.data().poison(b);
-    for (const walk* w : active_) {
-      if (w->touches(space, b)) {
-        poison_later_.push_back({w, {&space, b}});
-      }
-    }
-    if (had_room) {
-      space.emit(departed(b, reason::dead, c.ticket));
-      loop_.motion_ended();
-    }
-    next_block(d);
-  }
-
-  void advise_block(direction& d, block_id b) {
-    const device_command& c = d.queue.front();
-    managed_space& space = *c.space;
-    block_record& r = space[b];
-    using preference = block_record::preference;
-    switch (c.hint) {
-      case advice::none:
-        break;
-      case advice::set_read_mostly:
-        r.read_mostly = true;
-        break;
-      case advice::unset_read_mostly:
-        if (r.moving != block_record::motion::none) {
-          next_command(d);
-          return;
-        }
-        r.read_mostly = false;
-        if ((r.on_device & r.on_host) != 0) {  // one copy stays: the preferred one, else the host's
-          if (r.preferred == preference::device || (r.on_device & ~r.on_host) != 0) {
-            r.on_host &= ~r.on_device;
-          } else {
-            release(space, b);
-            space.emit(departed(b, reason::learned, c.ticket));
-            loop_.motion_ended();
-          }
-        }
-        break;
-      case advice::set_preferred_location:
-        r.preferred = c.to.is_host() ? preference::host : preference::device;
-        break;
-      case advice::unset_preferred_location:
-        r.preferred = preference::none;
-        break;
-      case advice::set_accessed_by:
-        r.accessed_by = r.accessed_by || !c.to.is_host();
-        break;
-      case advice::unset_accessed_by:
-        if (!c.to.is_host()) {
-          r.accessed_by = r.mapped = false;
-        }
-        break;
-    }
-    next_block(d);
-  }
+  void next_command(direction& d);
+  void end_command(direction& d, bool failed);
+  void next_block(direction& d);
+  void prefetch_block(direction& d, device_command& c, block_id b);
+  void evict_block(direction& d, device_command& c, block_id b);
+  void discard_block(direction& d, block_id b);
+  void advise_block(direction& d, block_id b);
 
  public:
   /// What was discarded under the operation: what it wrote is lost as well.
-  void poison_after(const walk& w) {
-    std::erase_if(poison_later_, [&](const auto& entry) {
-      if (entry.first != &w) {
-        return false;
-      }
-      entry.second.space->data().poison(entry.second.block);
-      return true;
-    });
-  }
+  void poison_after(const walk& w);
 
  private:
   event_loop& loop_;
@@ -767,3 +245,7 @@ class driver {
 }  // namespace sim
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/driver.hpp>  // what it declares
+#endif

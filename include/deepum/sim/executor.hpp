@@ -1,19 +1,12 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
-#include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
-#include <deepum/sim/kernel.hpp>
-#include <deepum/sim/link.hpp>
-#include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -21,12 +14,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
 namespace sim {
+
+class driver;
+struct profile;
+class work;
 
 /// What runs operations. Each runs one at a time; they run beside one another.
 enum class engine_kind : std::uint8_t { compute, copy_in, copy_out };
@@ -89,254 +85,39 @@ class executor {
  public:
   executor(event_loop& loop, driver& d, const profile& p) : loop_(loop), driver_(d), profile_(p) {}
 
-  void add(address_space& space) { spaces_.push_back(&space); }
-  void remove(address_space& space) { std::erase(spaces_, &space); }
-  void add(stream_state& stream) { streams_.push_back(&stream); }
-  void remove(stream_state& stream) { std::erase(streams_, &stream); }
+  void add(address_space& space);
+  void remove(address_space& space);
+  void add(stream_state& stream);
+  void remove(stream_state& stream);
 
-  [[nodiscard]] address_space* space_of(const void* p) const {
-    for (address_space* space : spaces_) {
-      if (space->contains(p)) {
-        return space;
-      }
-    }
-    return nullptr;
-  }
+  [[nodiscard]] address_space* space_of(const void* p) const;
 
-  void enqueue(stream_state& stream, std::unique_ptr<operation> op) {
-    op->order = ++issued_;
-    stream.queue.push_back(std::move(op));
-    dispatch();
-  }
+  void enqueue(stream_state& stream, std::unique_ptr<operation> op);
   /// Streams may have something to start.
-  void dispatch() {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (stream_state* stream : streams_) {
-        changed = pass_instant(*stream) || changed;
-      }
-    }
-    for (unsigned e = 0; e < engine_count; ++e) {
-      if (!busy_[e]) {
-        start_oldest(static_cast<engine_kind>(e));
-      }
-    }
-  }
+  void dispatch();
 
   /// The first failure of an operation. Like an error of CUDA it stays, and later operations do nothing.
-  void fail(std::exception_ptr what) {
-    if (!failure_) {
-      failure_ = std::move(what);
-    }
-  }
-  void fail(status code, const std::string& message) { fail(std::make_exception_ptr(error(code, message))); }
-  void rethrow() const {
-    if (failure_) {
-      std::rethrow_exception(failure_);
-    }
-  }
+  void fail(std::exception_ptr what);
+  void fail(status code, const std::string& message);
+  void rethrow() const;
 
  private:
   /// Takes what needs no time from the front of a stream.
-  bool pass_instant(stream_state& stream) {
-    bool any = false;
-    while (!stream.queue.empty() && !stream.started) {
-      operation& op = *stream.queue.front();
-      if (op.what == operation::kind::run || (op.what == operation::kind::wait && !op.when->passed)) {
-        break;
-      }
-      if (op.what == operation::kind::record) {
-        op.when->passed = true;
-      } else if (op.what == operation::kind::finish) {
-        device_event e;
-        e.what = device_event::kind::launch_finished;
-        e.launch = op.launch;
-        e.began = stream.began.value_or(loop_.now());
-        e.stalled = stream.stalled;
-        stream.began.reset();
-        stream.stalled = {};
-        stream.space->emit(e);
-      }
-      stream.queue.pop_front();
-      any = true;
-    }
-    return any;
-  }
-
-  void start_oldest(engine_kind engine) {
-    stream_state* oldest = nullptr;
-    for (stream_state* stream : streams_) {
-      if (!stream->started && !stream->queue.empty() && stream->queue.front()->what == operation::kind::run &&
-          stream->queue.front()->engine == engine &&
-          (oldest == nullptr || stream->queue.front()->order < oldest->queue.front()->order)) {
-        oldest = stream;
-      }
-    }
-    if (oldest == nullptr) {
-      return;
-    }
-    busy_[static_cast<unsigned>(engine)] = true;
-    oldest->started = true;
-    loop_.after(profile_.launch_latency, [this, oldest] { begin(*oldest); });
-  }
-
-  void begin(stream_state& stream) {
-    operation& op = *stream.queue.front();
-    if (!stream.began) {
-      stream.began = loop_.now() - profile_.launch_latency;
-    }
-    if (failure_) {
-      leave(stream);
-      return;
-    }
-    work description;
-    run_user_code([&] { op.describe(description); });
-    split(op, description);
-    driver_.begin(op.touched);
-    step(stream);
-  }
+  bool pass_instant(stream_state& stream);
+  void start_oldest(engine_kind engine);
+  void begin(stream_state& stream);
 
   /// Spans to segments of one block each.
-  void split(operation& op, const work& description) {
-    const double limit = profile_.peak_flops * profile_.flops_efficiency;
-    const double by_flops = description.flops() * 1e9 / limit;
-    const double by_memory = static_cast<double>(description.traffic().count) * 1e9 / profile_.memory_bandwidth;
-    op.compute = nanoseconds{static_cast<std::int64_t>(std::llround(std::max(by_flops, by_memory)))};
-    op.touched.launch = op.launch.value;
-    for (const work::span& s : description.spans()) {
-      address_space* const space = space_of(s.address);
-      op.total += s.size.count;
-      if (space == nullptr) {
-        op.touched.segments.push_back({nullptr, {}, 0, s.mode, s.size.count});
-        continue;
-      }
-      const auto begin = static_cast<std::uint64_t>(static_cast<const std::byte*>(s.address) - space->base());
-      const std::uint64_t end = begin + s.size.count;
-      if (end > space->capacity().count) {
-        fail(status::invalid_argument, "kernel '" + op.touched.name + "' touches " + std::to_string(s.size.count) +
-                                           " bytes at offset " + std::to_string(begin) + " of an arena of " +
-                                           std::to_string(space->capacity().count));
-        return;
-      }
-      for (std::uint64_t at = begin; at < end;) {
-        const std::uint64_t in_block = at % block_size.count;
-        const std::uint64_t n = std::min(block_size.count - in_block, end - at);
-        op.touched.segments.push_back({space, block_id{static_cast<std::uint32_t>(at / block_size.count)},
-                                       pages_of(in_block, in_block + n), s.mode, n});
-        at += n;
-      }
-    }
-    if (op.total == 0) {  // computes on nothing
-      op.touched.segments.push_back({nullptr, {}, 0, access::read, 1});
-      op.total = 1;
-    }
-  }
-
-  void step(stream_state& stream) {
-    operation& op = *stream.queue.front();
-    for (;;) {
-      if (failure_ || op.touched.position == op.touched.segments.size()) {
-        end(stream);
-        return;
-      }
-      const segment s = op.touched.segments[op.touched.position];
-      const touch_result found = s.space == nullptr ? touch_result::ready : s.space->touch(s);
-      switch (found) {
-        case touch_result::moving:
-          wait(op);
-          driver_.counters().late_blocks += op.late ? 0U : 1U;
-          op.late = true;
-          loop_.on_motion_end([this, &stream] { step(stream); });
-          return;
-        case touch_result::missing:
-          wait(op);
-          driver_.fault(op.touched, [this, &stream](bool served) {
-            if (!served) {
-              fail(status::out_of_device_memory, "no room for a single block: others hold all memory of the device");
-            }
-            step(stream);
-          });
-          return;
-        case touch_result::refused:
-          fail(status::invalid_argument, s.space->refusal(s) + " (kernel '" + op.touched.name + "', launch " +
-                                             std::to_string(op.launch.value) + ")");
-          continue;
-        case touch_result::remote:
-        case touch_result::ready:
-          break;
-      }
-      stop_waiting(stream, op);
-      ++op.touched.position;
-      const nanoseconds share = share_of(op, s.size);
-      if (found == touch_result::remote) {
-        driver_.counters().in_remote += bytes{s.size};
-        const nanoseconds time = std::max(share, time_at(bytes{s.size}, profile_.remote));
-        driver_.in().submit(
-            urgency::fault, [time] { return time; }, [this, &stream] { step(stream); });
-        return;
-      }
-      if (op.link_rate > 0) {
-        link& used = op.engine == engine_kind::copy_in ? driver_.in() : driver_.out();
-        const nanoseconds time = time_at(bytes{s.size}, op.link_rate);
-        used.submit(
-            urgency::command, [time] { return time; }, [this, &stream] { step(stream); });
-        return;
-      }
-      const bool beside_copy = driver_.in().busy() || driver_.out().busy();
-      const nanoseconds time = beside_copy ? slowed(share) : share;
-      if (time.count() > 0 && !loop_.try_pass(time)) {
-        loop_.after(time, [this, &stream] { step(stream); });
-        return;
-      }
-    }
-  }
-
-  void wait(operation& op) {
-    if (!op.waiting_since) {
-      op.waiting_since = loop_.now();
-    }
-  }
-  void stop_waiting(stream_state& stream, operation& op) {
-    if (op.waiting_since) {
-      const nanoseconds time = loop_.now() - *op.waiting_since;
-      stream.stalled += time;
-      driver_.counters().stalled += time;
-      op.waiting_since.reset();
-    }
-    op.late = false;
-  }
-  [[nodiscard]] nanoseconds slowed(nanoseconds time) const {
-    return nanoseconds{std::llround(static_cast<double>(time.count()) * profile_.slowdown_beside_copy)};
-  }
+  void split(operation& op, const work& description);
+  void step(stream_state& stream);
+  void wait(operation& op);
+  void stop_waiting(stream_state& stream, operation& op);
+  [[nodiscard]] nanoseconds slowed(nanoseconds time) const;
   /// The next `size` bytes' part of the compute time; the parts add up to the whole.
-  [[nodiscard]] nanoseconds share_of(operation& op, std::uint64_t size) const {
-    const auto until = [&](std::uint64_t n) {
-      return static_cast<std::int64_t>(static_cast<double>(op.compute.count()) * static_cast<double>(n) /
-                                       static_cast<double>(op.total));
-    };
-    const std::int64_t before = until(op.behind);
-    op.behind += size;
-    return nanoseconds{until(op.behind) - before};
-  }
+  [[nodiscard]] nanoseconds share_of(operation& op, std::uint64_t size) const;
 
-  void end(stream_state& stream) {
-    operation& op = *stream.queue.front();
-    if (!failure_) {
-      for_each_touched(op, [](const segment& s) { s.space->before_body(s); });
-      run_user_code(op.body);
-      for_each_touched(op, [](const segment& s) { s.space->after_body(s); });
-    }
-    driver_.poison_after(op.touched);
-    driver_.end(op.touched);
-    leave(stream);
-  }
-  void leave(stream_state& stream) {
-    ++driver_.counters().launches;
-    busy_[static_cast<unsigned>(stream.queue.front()->engine)] = false;
-    stream.queue.pop_front();
-    stream.started = false;
-    dispatch();
-  }
+  void end(stream_state& stream);
+  void leave(stream_state& stream);
 
   template <class Visit>
   static void for_each_touched(const operation& op, Visit&& visit) {
@@ -374,3 +155,7 @@ class executor {
 }  // namespace sim
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/executor.hpp>  // what it declares
+#endif

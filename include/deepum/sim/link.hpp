@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <utility>
 
 namespace deepum {
 inline namespace v0 {
@@ -25,12 +24,7 @@ class link {
   explicit link(event_loop& loop) : loop_(loop) {}
 
   /// Queues a transfer. `time()` is asked when it starts, because it may depend on what the other direction does.
-  void submit(urgency who, cost time, event_loop::action done) {
-    (who == urgency::fault ? urgent_ : normal_).push_back({std::move(time), std::move(done)});
-    if (!busy_) {
-      start_next();
-    }
-  }
+  void submit(urgency who, cost time, event_loop::action done);
 
   [[nodiscard]] bool busy() const { return busy_; }
   /// When the transfer began that is under way; in its `done`, that one.
@@ -42,20 +36,7 @@ class link {
     event_loop::action done{};
   };
 
-  void start_next() {
-    std::deque<transfer>& queue = urgent_.empty() ? normal_ : urgent_;
-    busy_ = !queue.empty();
-    if (!busy_) {
-      return;
-    }
-    transfer next = std::move(queue.front());
-    queue.pop_front();
-    began_ = loop_.now();
-    loop_.after(next.time(), [this, done = std::move(next.done)] {
-      done();  // still busy: what `done` submits queues up behind what waited longer
-      start_next();
-    });
-  }
+  void start_next();
 
   event_loop& loop_;
   std::deque<transfer> urgent_;
@@ -67,3 +48,7 @@ class link {
 }  // namespace sim
 }  // namespace v0
 }  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/link.hpp>  // what it declares
+#endif

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <deepum/separate.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/link.hpp>
+#include <deepum/units.hpp>
+
+#include <deque>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+DEEPUM_SEPARATE void link::submit(urgency who, cost time, event_loop::action done) {
+  (who == urgency::fault ? urgent_ : normal_).push_back({std::move(time), std::move(done)});
+  if (!busy_) {
+    start_next();
+  }
+}
+
+DEEPUM_SEPARATE void link::start_next() {
+  std::deque<transfer>& queue = urgent_.empty() ? normal_ : urgent_;
+  busy_ = !queue.empty();
+  if (!busy_) {
+    return;
+  }
+  transfer next = std::move(queue.front());
+  queue.pop_front();
+  began_ = loop_.now();
+  loop_.after(next.time(), [this, done = std::move(next.done)] {
+    done();  // still busy: what `done` submits queues up behind what waited longer
+    start_next();
+  });
+}
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum

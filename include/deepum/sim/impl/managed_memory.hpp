@@ -1,0 +1,102 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/error.hpp>
+#include <deepum/policy/plan.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/sim/address_space.hpp>
+#include <deepum/sim/device.hpp>
+#include <deepum/sim/driver.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/managed_memory.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
+    : managed_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
+                    owner.options().delay_seed),
+      owner_(owner) {
+  const auto lock = loop().lock();
+  owner_.operations().add(*this);
+}
+
+DEEPUM_SEPARATE managed_memory::~managed_memory() {
+  detach();
+  event_loop::host_call call(loop());
+  call.wait([&] { return owner_.memory_driver().quiet(*this); });
+  owner_.memory_driver().forget(*this);
+  owner_.operations().remove(*this);
+}
+
+DEEPUM_SEPARATE bytes managed_memory::free_memory() const {
+  const auto lock = loop().lock();
+  return block_size * owner_.memory_driver().free_rooms();
+}
+
+DEEPUM_SEPARATE bool managed_memory::prefetch(block_range range, std::uint64_t ticket) {
+  return submit({.what = action::prefetch, .range = range, .ticket = ticket});
+}
+
+DEEPUM_SEPARATE bool managed_memory::evict(block_range range, std::uint64_t ticket) {
+  return submit({.what = action::evict, .to = location::host(), .range = range, .ticket = ticket});
+}
+
+DEEPUM_SEPARATE bool managed_memory::discard(block_range range, std::uint64_t ticket) {
+  return submit({.what = action::discard, .range = range, .ticket = ticket});
+}
+
+DEEPUM_SEPARATE bool managed_memory::advise(block_range range, advice hint, location l) {
+  return submit({.what = action::advise, .hint = hint, .to = l, .range = range});
+}
+
+DEEPUM_SEPARATE void managed_memory::fail_call(std::uint64_t nth, failure how) {
+  const auto lock = loop().lock();
+  fail_in_ = nth;
+  fail_how_ = how;
+}
+
+DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, access mode) {
+  expects(offset + size <= capacity(), "the host touches bytes outside the arena");
+  if (size.count == 0) {
+    return;
+  }
+  const block_range range = blocks_of(offset, size);
+  event_loop::host_call call(loop());
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    const std::uint64_t start = b * block_size.count;
+    const std::uint64_t from = std::max(offset.count, start) - start;
+    const std::uint64_t to = std::min((offset + size).count, start + block_size.count) - start;
+    owner_.memory_driver().host_access(call, *this, block_id{b}, pages_of(from, to), mode);
+  }
+}
+
+DEEPUM_SEPARATE block_record managed_memory::record_of(block_id b) {
+  const auto lock = loop().lock();
+  return (*this)[b];
+}
+
+DEEPUM_SEPARATE bool managed_memory::submit(device_command c) {
+  expects(!c.range.empty() && c.range.end_value() <= size(), "a command for blocks outside the arena");
+  const auto lock = loop().lock();
+  if (fail_in_ != 0 && --fail_in_ == 0) {
+    if (fail_how_ == failure::at_call) {
+      return false;
+    }
+    c.stop_at = c.range.count / 2;
+  }
+  c.space = this;
+  owner_.memory_driver().submit(c);
+  return true;
+}
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum

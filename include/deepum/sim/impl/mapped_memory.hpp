@@ -1,0 +1,318 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/error.hpp>
+#include <deepum/policy/plan.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/sim/address_space.hpp>
+#include <deepum/sim/device.hpp>
+#include <deepum/sim/driver.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/link.hpp>
+#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/profile.hpp>
+#include <deepum/units.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
+    : address_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
+                    owner.options().delay_seed),
+      owner_(owner),
+      blocks_(capacity / block_size) {
+  const auto lock = loop().lock();
+  owner_.operations().add(*this);
+}
+
+DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
+  detach();
+  event_loop::host_call call(loop());
+  call.wait([&] { return copies_ == 0; });
+  for (block& b : blocks_) {
+    if (b.mapped) {
+      owner_.memory_driver().give_room();
+    }
+  }
+  owner_.operations().remove(*this);
+}
+
+DEEPUM_SEPARATE bytes mapped_memory::free_memory() const {
+  const auto lock = loop().lock();
+  return block_size * owner_.memory_driver().free_rooms();
+}
+
+DEEPUM_SEPARATE bool mapped_memory::prefetch(block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  if (give_memory(range, ticket)) {
+    queue_copy(in_, range, ticket, false);
+  }
+  return true;
+}
+
+DEEPUM_SEPARATE bool mapped_memory::populate(block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  if (give_memory(range, ticket)) {
+    report(device_event::kind::arrived, range, ticket);
+    report(device_event::kind::completed, range, ticket);
+  }
+  return true;
+}
+
+DEEPUM_SEPARATE bool mapped_memory::evict(block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  queue_copy(out_, range, ticket, true);
+  return true;
+}
+
+DEEPUM_SEPARATE bool mapped_memory::clean(block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  queue_copy(out_, range, ticket, false);
+  return true;
+}
+
+DEEPUM_SEPARATE bool mapped_memory::drop(block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  take_memory(range);
+  report(device_event::kind::departed, range, ticket);
+  report(device_event::kind::completed, range, ticket);
+  return true;
+}
+
+DEEPUM_SEPARATE bool mapped_memory::discard(block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    if (at(block_id{b}).mapped) {
+      take_memory({block_id{b}, 1});
+    }
+  }
+  report(device_event::kind::completed, range, ticket);
+  return true;
+}
+
+DEEPUM_SEPARATE std::string mapped_memory::last_failure() const {
+  const auto lock = loop().lock();
+  return last_failure_;
+}
+
+DEEPUM_SEPARATE void mapped_memory::map(block_range range) {
+  event_loop::host_call call(loop());
+  call.spend(owner_.properties().map_call);
+  driver& rooms = owner_.memory_driver();
+  std::uint32_t got = 0;
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    expects(!at(block_id{b}).mapped, "a block is mapped that is mapped already");
+    bool again = true;
+    driver::room answer = driver::room::later;
+    while (answer == driver::room::later) {
+      call.wait([&] { return again; });
+      again = false;
+      answer = rooms.take_room(urgency::command, [&again] { again = true; });
+    }
+    if (answer == driver::room::refused) {
+      for (; got > 0; --got) {
+        rooms.give_room();
+      }
+      throw error(status::out_of_device_memory, "no device memory to map " + std::to_string(range.count) + " blocks; " +
+                                                    std::to_string(rooms.free_rooms()) + " are free");
+    }
+    ++got;
+  }
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    at(block_id{b}).mapped = true;
+    at(block_id{b}).copy = state::garbage;
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::unmap(block_range range) {
+  event_loop::host_call call(loop());
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    expects(at(block_id{b}).mapped, "a block is unmapped that is not mapped");
+    call.wait([&] { return at(block_id{b}).copies == 0; });
+  }
+  call.spend(owner_.properties().map_call);
+  take_memory(range);
+}
+
+DEEPUM_SEPARATE void mapped_memory::drop(block_range range) {
+  event_loop::host_call call(loop());
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    expects(at(block_id{b}).mapped, "a block is dropped that is not mapped");
+    call.wait([&] { return at(block_id{b}).copies == 0; });
+    give_up(block_id{b});
+  }
+}
+
+DEEPUM_SEPARATE mapped_memory::block& mapped_memory::at(block_id b) {
+  expects(b.value < blocks_.size(), "a block outside the arena");
+  return blocks_[b.value];
+}
+
+// ---- what operations find ---------------------------------------------------------------------------------------
+
+DEEPUM_SEPARATE touch_result mapped_memory::touch(const segment& s) {
+  return at(s.block).mapped ? touch_result::ready : touch_result::refused;
+}
+
+DEEPUM_SEPARATE void mapped_memory::before_body(const segment& s) {
+  block& b = at(s.block);
+  if (b.copy == state::garbage) {
+    data().keep_older(s.block);
+    data().poison(s.block);
+    b.copy = state::newer;
+  } else if (b.copy == state::same && s.mode != access::read) {
+    data().keep_older(s.block);
+    b.copy = state::newer;
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::after_body(const segment& s) {
+  if (s.mode != access::read) {
+    ++at(s.block).writes;
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::give_up(block_id b) {
+  if (at(b).copy == state::newer) {
+    data().restore_older(b);
+  }
+  at(b).copy = state::garbage;
+}
+
+// ---- copies -----------------------------------------------------------------------------------------------------
+
+DEEPUM_SEPARATE void mapped_memory::submit(queue& q, block_range range, std::uint64_t ticket) {
+  const auto lock = loop().lock();
+  queue_copy(q, range, ticket, false);
+}
+
+DEEPUM_SEPARATE void mapped_memory::queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves) {
+  expects(!range.empty(), "a copy of no blocks");
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    expects(at(block_id{b}).mapped, "a block is copied that is not mapped");
+    ++at(block_id{b}).copies;
+    ++copies_;
+  }
+  q.push_back({.range = range, .ticket = ticket, .leaves = leaves});
+  if (q.size() == 1) {
+    next(q);
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::next(queue& q) {
+  if (q.empty()) {
+    return;
+  }
+  const block_id b{q.front().range.first.value + q.front().done};
+  const bool inward = &q == &in_;
+  driver& d = owner_.memory_driver();
+  link& used = inward ? d.in() : d.out();
+  link& other = inward ? d.out() : d.in();
+  const std::uint64_t writes = at(b).writes;
+  used.submit(
+      urgency::command,
+      [this, &other] {
+        const profile& p = owner_.properties();
+        return time_at(block_size, other.busy() ? p.pinned_both : p.pinned);
+      },
+      [this, &q, b, inward, writes] {
+        if (inward) {
+          finish_in(b, q.front().ticket);
+        } else {
+          finish_out(b, writes);
+        }
+        --at(b).copies;
+        --copies_;
+        end_block(q);
+      });
+}
+
+DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket) {
+  owner_.memory_driver().counters().in_by_command += block_size;
+  give_up(b);
+  at(b).copy = state::same;
+  device_event e;
+  e.what = device_event::kind::arrived;
+  e.why = reason::predicted;
+  e.range = {b, 1};
+  e.ticket = ticket;
+  e.host_copy_stays = true;
+  emit(e);
+}
+
+DEEPUM_SEPARATE void mapped_memory::finish_out(block_id b, std::uint64_t writes_at_start) {
+  owner_.memory_driver().counters().out_by_command += block_size;
+  block& copied = at(b);
+  if (copied.writes != writes_at_start) {
+    return;  // written meanwhile: nobody knows which bytes the host got
+  }
+  if (copied.copy == state::garbage) {
+    data().poison(b);
+  } else if (copied.copy == state::newer) {
+    data().forget_older(b);
+  }
+  copied.copy = state::same;
+}
+
+DEEPUM_SEPARATE void mapped_memory::end_block(queue& q) {
+  if (++q.front().done == q.front().range.count) {
+    const queued_copy ended = q.front();
+    q.pop_front();
+    if (ended.leaves) {
+      take_memory(ended.range);
+      report(device_event::kind::departed, ended.range, ended.ticket);
+    }
+    report(device_event::kind::completed, ended.range, ended.ticket);
+  }
+  next(q);
+}
+
+// ---- commands of an engine --------------------------------------------------------------------------------------
+
+DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket) {
+  emit({.what = what, .why = reason::predicted, .range = range, .ticket = ticket});
+}
+
+DEEPUM_SEPARATE bool mapped_memory::give_memory(block_range range, std::uint64_t ticket) {
+  driver& rooms = owner_.memory_driver();
+  if (rooms.free_rooms() < range.count) {
+    last_failure_ = "no device memory to map " + std::to_string(range.count) + " blocks; " +
+                    std::to_string(rooms.free_rooms()) + " are free";
+    report(device_event::kind::failed, range, ticket);
+    return false;
+  }
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    expects(!at(block_id{b}).mapped, "a block is mapped that is mapped already");
+    (void)rooms.take_room(urgency::command, {});
+    at(block_id{b}).mapped = true;
+    at(block_id{b}).copy = state::garbage;
+  }
+  return true;
+}
+
+DEEPUM_SEPARATE void mapped_memory::take_memory(block_range range) {
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    expects(at(block_id{b}).mapped, "a block is unmapped that is not mapped");
+    expects(at(block_id{b}).copies == 0, "a block is unmapped that is being copied");
+    give_up(block_id{b});
+    at(block_id{b}).mapped = false;
+    owner_.memory_driver().give_room();
+    if (const walk* user = owner_.memory_driver().active_with(*this, block_id{b})) {
+      owner_.operations().fail(status::invalid_argument, unmapped(block_id{b}) + " any more, while kernel '" +
+                                                             user->name + "' (launch " + std::to_string(user->launch) +
+                                                             ") uses it");
+    }
+  }
+}
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <deepum/core/launch.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/sim/address_space.hpp>
+#include <deepum/sim/device.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/executor.hpp>
+#include <deepum/sim/kernel.hpp>
+#include <deepum/sim/profile.hpp>
+#include <deepum/sim/stream.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+DEEPUM_SEPARATE bool event::done() const {
+  if (owner_ == nullptr) {
+    return true;
+  }
+  event_loop::host_call call(owner_->loop());
+  call.spend(owner_->properties().host_query);
+  return when_->passed;
+}
+
+DEEPUM_SEPARATE void event::synchronize() const {
+  if (owner_ == nullptr) {
+    return;
+  }
+  event_loop::host_call call(owner_->loop());
+  call.wait([&] { return when_->passed; });
+  owner_->operations().rethrow();
+}
+
+DEEPUM_SEPARATE stream::~stream() {
+  event_loop::host_call call(owner_.loop());
+  call.wait([&] { return state_.queue.empty(); });
+  owner_.operations().remove(state_);
+}
+
+DEEPUM_SEPARATE void stream::begin(launch_id id) {
+  const auto lock = owner_.loop().lock();
+  current_ = id;
+}
+
+DEEPUM_SEPARATE void stream::end(launch_id id) {
+  event_loop::host_call call(owner_.loop());
+  auto op = std::make_unique<operation>();
+  op->what = operation::kind::finish;
+  op->launch = id;
+  owner_.operations().enqueue(state_, std::move(op));
+  current_ = {};
+}
+
+DEEPUM_SEPARATE void stream::copy(void* to, const void* from, std::size_t n) {
+  if (n == 0) {
+    return;
+  }
+  const executor& operations = owner_.operations();
+  const bool to_device = in_an_arena(operations, to);
+  const bool from_device = in_an_arena(operations, from);
+  auto op = std::make_unique<operation>();
+  op->touched.name = "copy";
+  op->describe = [=](work& w) {
+    if (from_device) {
+      w.reads(from, n);
+    }
+    if (to_device) {
+      w.overwrites(to, n);
+    }
+  };
+  if (to_device && !from_device) {
+    op->engine = engine_kind::copy_in;
+    op->link_rate = owner_.properties().pageable;
+    const auto* first = static_cast<const std::byte*>(from);
+    auto staged = std::make_shared<std::vector<std::byte>>(first, first + n);
+    op->body = [=] { std::memcpy(to, staged->data(), n); };
+  } else {
+    if (from_device && !to_device) {
+      op->engine = engine_kind::copy_out;
+      op->link_rate = owner_.properties().pageable;
+    }
+    op->body = [=] { std::memmove(to, from, n); };
+  }
+  issue(std::move(op));
+  if (!to_device) {
+    event done;
+    record(done);
+    done.synchronize();
+  }
+}
+
+DEEPUM_SEPARATE void stream::fill(void* to, int value, std::size_t n) {
+  auto op = std::make_unique<operation>();
+  op->touched.name = "fill";
+  op->describe = [=](work& w) { w.overwrites(to, n); };
+  op->body = [=] { std::memset(to, value, n); };
+  issue(std::move(op));
+}
+
+DEEPUM_SEPARATE void stream::record(event& e) {
+  event_loop::host_call call(owner_.loop());
+  call.spend(owner_.properties().host_record);
+  e.owner_ = &owner_;
+  e.when_ = std::make_shared<moment>();
+  auto op = std::make_unique<operation>();
+  op->what = operation::kind::record;
+  op->when = e.when_;
+  owner_.operations().enqueue(state_, std::move(op));
+}
+
+DEEPUM_SEPARATE void stream::wait(const event& e) {
+  if (e.owner_ == nullptr) {
+    return;
+  }
+  event_loop::host_call call(owner_.loop());
+  call.spend(owner_.properties().host_wait);
+  auto op = std::make_unique<operation>();
+  op->what = operation::kind::wait;
+  op->when = e.when_;
+  owner_.operations().enqueue(state_, std::move(op));
+}
+
+DEEPUM_SEPARATE void stream::synchronize() {
+  event_loop::host_call call(owner_.loop());
+  call.wait([&] { return state_.queue.empty(); });
+  owner_.operations().rethrow();
+}
+
+DEEPUM_SEPARATE bool stream::idle() {
+  event_loop::host_call call(owner_.loop());
+  call.spend(owner_.properties().host_query);
+  return state_.queue.empty();
+}
+
+DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener) : owner_(owner), state_(listener) {
+  const auto lock = owner_.loop().lock();
+  owner_.operations().add(state_);
+}
+
+DEEPUM_SEPARATE bool stream::in_an_arena(const executor& operations, const void* p) {
+  const auto lock = owner_.loop().lock();
+  return operations.space_of(p) != nullptr;
+}
+
+DEEPUM_SEPARATE void stream::issue(std::unique_ptr<operation> op) {
+  event_loop::host_call call(owner_.loop());
+  call.spend(owner_.properties().host_launch);
+  call.wait([&] { return state_.queue.size() < owner_.properties().launch_queue; });
+  op->launch = current_;
+  owner_.operations().enqueue(state_, std::move(op));
+}
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum
