@@ -438,7 +438,7 @@ endforeach()
 
 def configure_blocks(docs, source, work, build, cmake, with_cuda):
     for n, b in enumerate(b for d in docs for b in d.blocks if b.language == "cmake"):
-        needs_cuda = re.search(r"COMPONENTS cuda|deepum::cuda\)", re.sub(r"OPTIONAL_COMPONENTS cuda|#.*", "", b.code))
+        needs_cuda = re.search(r"COMPONENTS (compiled_)?cuda|deepum::(compiled_)?cuda\)", re.sub(r"OPTIONAL_COMPONENTS cuda|#.*", "", b.code))
         if needs_cuda and not with_cuda:
             print(f"{b.where}: left out, there is no CUDA here")
             continue
