@@ -8,7 +8,8 @@ set(kernel_helper_flags -DDEEPUM_KERNEL_HELPER=1 "-I${PROJECT_SOURCE_DIR}/kernel
 
 deepum_register_test(format LABELS check COMMAND "${PROJECT_SOURCE_DIR}/run" format --check)
 
-# --- Every header compiles alone, and twice in one translation unit. ---
+# --- Every header compiles alone, and twice in one translation unit. What defines in impl/ what another header declares
+# comes with that one; of those, the declarations alone are compiled too. ---
 set(cuda_include_flags "")
 foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
   list(APPEND cuda_include_flags -isystem "${dir}")
@@ -29,21 +30,24 @@ foreach(header IN LISTS deepum_headers)
     continue()
   endif()
   string(REGEX REPLACE "\\.hpp$" "" name "${path}")
+  string(REPLACE "impl/" "" compiled "${path}")
   file(CONFIGURE OUTPUT "${checks_dir}/header/${name}.cpp"
-       CONTENT "#include <deepum/${path}>\n\n#include <deepum/${path}>\n")
-  string(REPLACE "/" "." name_dotted "${name}")
+       CONTENT "#include <deepum/${compiled}>\n\n#include <deepum/${compiled}>\n")
+  string(REGEX REPLACE "(.*)impl/(.*)" "\\1\\2/declarations" name_dotted "${name}")
+  string(REPLACE "/" "." name_dotted "${name_dotted}")
   set(mode "")
-  if(path MATCHES "(^|/)src\\.hpp$")
+  if(path MATCHES "(^|/)(src\\.hpp|impl/.*)$")
     set(mode -DDEEPUM_SEPARATE_COMPILATION)
   endif()
   deepum_register_test(header.${name_dotted} LABELS check COMMAND "${CMAKE_CXX_COMPILER}" ${check_flags} ${mode} -fsyntax-only
                        "${checks_dir}/header/${name}.cpp")
 
   # For clang-tidy: one translation unit for each folder.
-  if(mode)
+  if(path MATCHES "(^|/)src\\.hpp$")
     continue()
   endif()
   get_filename_component(folder "${path}" DIRECTORY)
+  string(REGEX REPLACE "/?impl$" "" folder "${folder}")
   string(REPLACE "/" "_" folder "${folder}")
   if(NOT folder)
     set(folder root)
@@ -69,7 +73,7 @@ if(deepum_clang_tidy)
     string(REPLACE "_" "/" subdir "${folder}/")
     string(REGEX REPLACE "^root/$" "" subdir "${subdir}")
     deepum_register_test(
-      tidy.${folder} LABELS check COMMAND ${tidy} "--header-filter=include/deepum/${subdir}[a-z0-9_]+\\.hpp$"
+      tidy.${folder} LABELS check COMMAND ${tidy} "--header-filter=include/deepum/${subdir}(impl/)?[a-z0-9_]+\\.hpp$"
       "${checks_dir}/tidy/${folder}.cpp" -- ${tidy_flags})
   endforeach()
 

@@ -189,7 +189,7 @@ class cupti_fault_feed final : public fault_feed {
 
 /// @errors  `status::unsupported`.
 [[nodiscard]] inline std::unique_ptr<fault_feed> make_cupti_fault_feed(int ordinal, const std::byte* base, bytes size) {
-  return std::unique_ptr<fault_feed>(new cupti_fault_feed(ordinal, base, size));
+  return std::make_unique<cupti_fault_feed>(ordinal, base, size);
 }
 
 #else

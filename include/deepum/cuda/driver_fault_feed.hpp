@@ -80,7 +80,7 @@ class driver_fault_feed final : public fault_feed {
 
 /// @errors  `status::unsupported`.
 [[nodiscard]] inline std::unique_ptr<fault_feed> make_driver_fault_feed(const std::byte* base, bytes size) {
-  return std::unique_ptr<fault_feed>(new driver_fault_feed(base, size));
+  return std::make_unique<driver_fault_feed>(base, size);
 }
 
 #else

@@ -377,9 +377,9 @@ class pair_needs final : public launch_needs {
 
 [[nodiscard]] inline std::unique_ptr<launch_needs> make_launch_needs(prediction how, block_table_shape shape) {
   if (how == prediction::pairs) {
-    return std::unique_ptr<launch_needs>(new pair_needs(shape));
+    return std::make_unique<pair_needs>(shape);
   }
-  return std::unique_ptr<launch_needs>(new footprint_needs);
+  return std::make_unique<footprint_needs>();
 }
 
 }  // namespace v0

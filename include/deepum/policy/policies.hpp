@@ -20,19 +20,19 @@ inline namespace v0 {
 [[nodiscard]] DEEPUM_SEPARATE std::unique_ptr<policy> make_policy(std::string_view name,
                                                                   const policy_options& options) {
   if (name == "um" || name == "off") {
-    return std::unique_ptr<policy>(new um_policy);
+    return std::make_unique<um_policy>();
   }
   if (name == "ideal") {
-    return std::unique_ptr<policy>(new ideal_policy);
+    return std::make_unique<ideal_policy>();
   }
   if (name == "lru") {
-    return std::unique_ptr<policy>(new lru_policy(options));
+    return std::make_unique<lru_policy>(options);
   }
   if (name == "deepum") {
-    return std::unique_ptr<policy>(new deepum_policy(options));
+    return std::make_unique<deepum_policy>(options);
   }
   if (name == "auto") {
-    return std::unique_ptr<policy>(new auto_policy(options));
+    return std::make_unique<auto_policy>(options);
   }
   std::string message = "there is no policy '" + std::string(name) + "'; there are";
   for (const std::string_view known : policy_names()) {
