@@ -74,7 +74,7 @@ class trace {
   static void write(std::ostream& out, std::span<const trace* const> runs);
 
  private:
-  enum class track : std::uint8_t { span, launch, wait, fault, arrived, departed, cleaned };
+  enum class track : std::uint8_t { span, launch, wait, fault, arrived, departed, copied, cleaned };
 
   struct entry {
     track what = track::span;

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -177,6 +178,42 @@ TEST_CASE("what leaves pauses now and then, so that the program's own copies to 
   const std::uint64_t in_a_row = fake_cuda::stats().leaving_in_a_row / 1_MiB;
   CHECK(in_a_row > 16);
   CHECK(in_a_row <= 64);
+}
+
+TEST_CASE("an observer is told of every copy, and when it began") {
+  fake_gpu gpu(256_MiB);
+  fake_cuda::register_kernel(add);
+  deepum::cuda::device device(0, machine::small_chunks());
+  std::mutex mutex;
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+  bool in_order = true;
+  const auto see = [&](const deepum::device_event& e, deepum::launch_id) {
+    using kind = deepum::device_event::kind;
+    const bool moved = e.what == kind::copied || e.what == kind::departed || e.what == kind::completed;
+    if (moved && e.began != deepum::nanoseconds{}) {
+      const std::lock_guard lock(mutex);
+      (e.what == kind::copied ? in : out) += (2_MiB * e.range.count).count;
+      in_order = in_order && e.began <= e.at;
+    }
+  };
+  deepum::statistics s;
+  {
+    arena_type arena(device,
+                     {.capacity = 128_MiB, .device_budget = 32_MiB, .policy = "auto", .log = {}, .observer = see});
+    sweep program(arena);
+    for (int i = 0; i < 4; ++i) {
+      program.pass();
+    }
+    CHECK(program.result() == sweep::expected(4));
+    program.s.synchronize();
+    s = arena.statistics();
+  }
+  CHECK(in == s.in.all_bytes());
+  CHECK(out == s.out.all_bytes());
+  CHECK(in > 0);
+  CHECK(out > 0);
+  CHECK(in_order);
 }
 
 TEST_CASE("a program that is larger than the budget computes the same under every policy and with every chunk") {

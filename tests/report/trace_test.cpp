@@ -191,6 +191,22 @@ TEST_CASE("copies of one direction follow one another; what was not copied has n
   check_viewable(r.events());
 }
 
+TEST_CASE("where blocks arrive before their copies have ended, the copies are told by themselves") {
+  recorder r;
+  r.move(kind::arrived, blocks(0, 2), {}, us(12));
+  r.move(kind::copied, blocks(0), us(10), us(20));
+  r.move(kind::copied, blocks(1), us(11), us(30));
+  r.move(kind::completed, blocks(0, 2), {}, us(31));
+  const std::vector<json> in = r.events("copy_in");
+  REQUIRE(in.size() == 2);
+  CHECK(in[0]["dur"] == 10.0);
+  CHECK(in[1]["ts"] == 10.0);
+  CHECK(in[1]["dur"] == 10.0);
+  CHECK(in[1]["args"]["bytes"] == 2 << 20);
+  CHECK(r.residency() == std::vector<std::uint64_t>{0, 4 << 20});
+  check_viewable(r.events());
+}
+
 TEST_CASE("residency counts each block once, without what was discarded, and a clean changes nothing") {
   recorder r;
   r.move(kind::arrived, blocks(0, 4), us(10), us(20));
@@ -333,6 +349,38 @@ TEST_CASE("the trace of an arena agrees with its statistics, under every policy"
     CHECK(*std::max_element(held.begin(), held.end()) <= (64_MiB).count);  // a fault may take more than the budget
     CHECK(*std::max_element(held.begin(), held.end()) >= (44_MiB).count);
   }
+}
+
+TEST_CASE("what is copied by mapping is drawn too") {
+  constexpr std::size_t n = std::size_t{2} << 20;  // 8 MiB each
+  sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 64_MiB}};
+  recorder r;
+  statistics s;
+  {
+    arena<sim::mapped_memory> arena{
+        gpu, {.capacity = 256_MiB, .device_budget = 48_MiB, .policy = "auto", .observer = r.made.observer()}};
+    stream<sim::mapped_memory> stream{arena};
+    std::vector<float*> x;
+    for (int i = 0; i < 12; ++i) {
+      x.push_back(arena.allocate<float>(n));
+      stream.memset(x.back(), 0, bytes{n * sizeof(float)});
+    }
+    for (int step = 0; step < 8; ++step) {
+      for (std::size_t i = 1; i < x.size(); ++i)
+        stream.launch("add", 1, 1, 0, add, x[i], x[i - 1], n);
+    }
+    stream.synchronize();
+    s = arena.statistics();
+  }
+  std::uint64_t copied[2] = {};
+  for (const bool out : {false, true}) {
+    for (const json& e : r.events(out ? "copy_out" : "copy_in"))
+      copied[out] += e["args"]["bytes"].get<std::uint64_t>();
+  }
+  CHECK(copied[0] == s.in.all_bytes());
+  CHECK(copied[1] == s.out.all_bytes());
+  CHECK(copied[0] > 0);
+  check_viewable(r.events());
 }
 
 TEST_CASE("of adjacent blocks that come by one command, those that the host never wrote are not counted as copied") {

@@ -172,6 +172,8 @@ class mapped_memory {
     std::uint64_t number = 0;  // 1, 2, 3, ...
     cudaEvent_t copied = nullptr;
     bringing_ref command{};
+    block_id block{};
+    nanoseconds began{};
   };
   /// Copies to the host that are on their way, of a part of a command.
   struct departure {
@@ -180,6 +182,7 @@ class mapped_memory {
     cudaEvent_t copied = nullptr;  // null: nothing is copied
     bool last = false;             // of the command
     bool well = true;              // all of the command that went before, and this
+    nanoseconds began{};           // the copies; those of a clean: of all its parts
   };
   struct slot {
     handle memory = 0;
@@ -203,9 +206,10 @@ class mapped_memory {
   void wait();
 
   void emit(const device_event& e);
-  void report(device_event::kind what, block_range range, std::uint64_t ticket);
+  void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
   /// The command is over.
-  void end(const job& j, bool well);
+  /// @param began  The copies that an event of it has not told of.
+  void end(const job& j, bool well, nanoseconds began = {});
   void note_failure(std::string what, bool host);
 
   // --- host memory -------------------------------------------------------------------------------------------------
@@ -300,6 +304,7 @@ class mapped_memory {
   std::deque<job> given_up_{};           // without a copy
   std::deque<job> leaving_{};            // with one
   std::uint32_t begun_ = 0;              // blocks of the first of those
+  nanoseconds sending_since_{};          // of that one
   std::deque<departure> departures_{};   // copies under way
   std::vector<departure> departed_{};    // those that are done
   std::uint32_t mapped_since_sent_ = 0;  // blocks, since the last piece

@@ -702,6 +702,8 @@ class engine {
       case device_event::kind::failed:
         retire(e.ticket, false, take_failure());
         break;
+      case device_event::kind::copied:
+        break;
       case device_event::kind::launch_issued:
       case device_event::kind::launch_released:
         return;  // no memory kind reports them

@@ -101,6 +101,9 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
         see_discard(e);
       }
       break;
+    case device_event::kind::copied:
+      see_copy(e, track::copied, copied_in_until_);
+      break;
     case device_event::kind::failed:
       break;
   }
@@ -206,7 +209,7 @@ DEEPUM_SEPARATE void trace::see_copy(const device_event& e, track what, nanoseco
     kept.began = std::min(std::max(e.began, until), e.at);
     until = std::max(until, e.at);
   }
-  kept.changed = what == track::cleaned ? e.range.count : apply(kept, resident_);
+  kept.changed = what == track::cleaned || what == track::copied ? e.range.count : apply(kept, resident_);
   keep(kept);
 }
 
@@ -281,7 +284,7 @@ DEEPUM_SEPARATE void trace::write_run(writer& file, int process) const {
   }
   for_each([&](const entry& e) {
     write_entry(file, process, e, origin);
-    if (e.changed != 0 && e.what != track::cleaned) {
+    if (e.changed != 0 && (e.what == track::arrived || e.what == track::departed)) {
       count = e.what == track::arrived ? count + e.changed : count - e.changed;
       write_residency(file, process, e.at - origin, count);
     }
@@ -405,6 +408,11 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
       begin_instant(file, process, evictions_row, to_string(e.why), "evicted", at);
       write_range(file, e.range, e.changed);
       file.text("how", e.commanded ? to_string(e.did) : e.why == reason::host ? "host" : "driver");
+      file.end();
+      break;
+    case track::copied:
+      begin_slice(file, process, in_row, to_string(e.why), "copy_in", began, length);
+      write_range(file, e.range, e.changed);
       file.end();
       break;
     case track::cleaned:

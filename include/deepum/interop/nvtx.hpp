@@ -136,6 +136,8 @@ class nvtx_marks {
           mark_move(category::to_host, to_string(e.did), e);
         }
         break;
+      case kind::copied:  // its arrival has had a mark
+        break;
       case kind::failed:
         mark_move(e.did == action::prefetch ? category::to_device : category::to_host,
                   std::string("failed ") + to_string(e.did), e);

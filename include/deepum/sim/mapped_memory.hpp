@@ -116,6 +116,7 @@ class mapped_memory : private address_space {
     std::uint64_t ticket = 0;
     std::uint32_t done = 0;
     bool leaves = false;  ///< the device gives the blocks up when they have been copied
+    nanoseconds began{};  ///< the first block
   };
   using queue = std::deque<queued_copy>;
 
@@ -135,13 +136,13 @@ class mapped_memory : private address_space {
   void submit(queue& q, block_range range, std::uint64_t ticket);
   void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves);
   void next(queue& q);
-  void finish_in(block_id b, std::uint64_t ticket);
+  void finish_in(block_id b, std::uint64_t ticket, nanoseconds began);
   void finish_out(block_id b, std::uint64_t writes_at_start);
   void end_block(queue& q);
 
   // ---- commands of an engine --------------------------------------------------------------------------------------
 
-  void report(device_event::kind what, block_range range, std::uint64_t ticket);
+  void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
   /// All of it or nothing; then the command has failed.
   bool give_memory(block_range range, std::uint64_t ticket);
   void take_memory(block_range range);

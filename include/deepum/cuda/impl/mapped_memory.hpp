@@ -243,15 +243,16 @@ DEEPUM_SEPARATE void mapped_memory::emit(const device_event& e) {
   watch_.hurry();
 }
 
-DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket) {
-  device_event e{.what = what, .why = reason::predicted, .range = range, .at = gpu_clock::host_now()};
+DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
+                                           nanoseconds began) {
+  device_event e{.what = what, .why = reason::predicted, .range = range, .at = gpu_clock::host_now(), .began = began};
   e.ticket = ticket;
   emit(e);
 }
 
-DEEPUM_SEPARATE void mapped_memory::end(const job& j, bool well) {
+DEEPUM_SEPARATE void mapped_memory::end(const job& j, bool well, nanoseconds began) {
   watch_.command_ended();
-  report(well ? device_event::kind::completed : device_event::kind::failed, j.range, j.ticket);
+  report(well ? device_event::kind::completed : device_event::kind::failed, j.range, j.ticket, began);
   {
     const std::lock_guard lock(jobs_mutex_);
     --jobs_;
@@ -443,7 +444,7 @@ DEEPUM_SEPARATE bool mapped_memory::begin_copy(block_id b, std::uint32_t s, brin
   }
   const std::lock_guard lock(arrivals_mutex_);
   copy = last_arrival_.load(std::memory_order_relaxed) + 1;
-  arrivals_.push_back({copy, e, command});
+  arrivals_.push_back({copy, e, command, b, gpu_clock::host_now()});
   arrival_[b.value].store(copy, std::memory_order_release);
   last_arrival_.store(copy, std::memory_order_release);
   return true;
@@ -514,6 +515,7 @@ DEEPUM_SEPARATE void mapped_memory::end_arrivals() {
       arrived_.store(a.number, std::memory_order_release);
       spare_events_.push_back(a.copied);
     }
+    report(device_event::kind::copied, {a.block, 1}, a.command->what.ticket, a.began);
     has_come(a.command);
   }
 }
@@ -556,6 +558,8 @@ DEEPUM_SEPARATE void mapped_memory::send_next() {
   maps_between_ = std::exchange(mapped_since_sent_, 0) != 0;
   sent_in_a_row_ = departures_.empty() ? 1 : sent_in_a_row_ + 1;
   const job j = leaving_.front();
+  const nanoseconds now = gpu_clock::host_now();
+  sending_since_ = begun_ == 0 ? now : sending_since_;
   const block_range left{block_id{j.range.first.value + begun_}, j.range.count - begun_};
   block_range part{left.first, std::min(left.count, std::max(1U, static_cast<std::uint32_t>(piece / chunk_)))};
   // As many as the host has memory for; the others stay.
@@ -585,7 +589,7 @@ DEEPUM_SEPARATE void mapped_memory::send_next() {
   well = well && all;
   begun_ += part.count;
   const bool last = !well || begun_ == j.range.count;
-  departures_.push_back({j, part, e, last, well});
+  departures_.push_back({j, part, e, last, well, j.what == job::kind::clean ? sending_since_ : now});
   if (last) {
     outdated({block_id{part.end_value()}, j.range.end_value() - part.end_value()});  // the host gets none of them
     leaving_.pop_front();
@@ -611,10 +615,10 @@ DEEPUM_SEPARATE void mapped_memory::end_departures() {
     }
     if (d.what.what == job::kind::evict && !d.part.empty()) {
       take_away(d.part);
-      report(device_event::kind::departed, d.part, d.what.ticket);
+      report(device_event::kind::departed, d.part, d.what.ticket, d.began);
     }
     if (d.last) {
-      end(d.what, d.well);
+      end(d.what, d.well, d.what.what == job::kind::clean ? d.began : nanoseconds{});
     }
   }
   departed_.clear();

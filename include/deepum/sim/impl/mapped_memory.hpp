@@ -223,9 +223,12 @@ DEEPUM_SEPARATE void mapped_memory::next(queue& q) {
         const profile& p = owner_.properties();
         return time_at(block_size, other.busy() ? p.pinned_both : p.pinned);
       },
-      [this, &q, b, inward, writes] {
+      [this, &q, &used, b, inward, writes] {
+        if (q.front().done == 0) {
+          q.front().began = used.began();
+        }
         if (inward) {
-          finish_in(b, q.front().ticket);
+          finish_in(b, q.front().ticket, used.began());
         } else {
           finish_out(b, writes);
         }
@@ -235,7 +238,7 @@ DEEPUM_SEPARATE void mapped_memory::next(queue& q) {
       });
 }
 
-DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket) {
+DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket, nanoseconds began) {
   owner_.memory_driver().counters().in_by_command += block_size;
   give_up(b);
   at(b).copy = state::same;
@@ -243,6 +246,7 @@ DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket) 
   e.what = device_event::kind::arrived;
   e.why = reason::predicted;
   e.range = {b, 1};
+  e.began = began;
   e.ticket = ticket;
   e.host_copy_stays = true;
   emit(e);
@@ -268,17 +272,19 @@ DEEPUM_SEPARATE void mapped_memory::end_block(queue& q) {
     q.pop_front();
     if (ended.leaves) {
       take_memory(ended.range);
-      report(device_event::kind::departed, ended.range, ended.ticket);
+      report(device_event::kind::departed, ended.range, ended.ticket, ended.began);
     }
-    report(device_event::kind::completed, ended.range, ended.ticket);
+    const bool told = ended.leaves || &q == &in_;
+    report(device_event::kind::completed, ended.range, ended.ticket, told ? nanoseconds{} : ended.began);
   }
   next(q);
 }
 
 // ---- commands of an engine --------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket) {
-  emit({.what = what, .why = reason::predicted, .range = range, .ticket = ticket});
+DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
+                                           nanoseconds began) {
+  emit({.what = what, .why = reason::predicted, .range = range, .began = began, .ticket = ticket});
 }
 
 DEEPUM_SEPARATE bool mapped_memory::give_memory(block_range range, std::uint64_t ticket) {
