@@ -329,7 +329,7 @@ absl::Status run() {
   const absl::StatusOr<std::string> text = read_text(absl::GetFlag(FLAGS_corpus), options->shape.context + 1);
   if (!text.ok()) return text.status();
   const deepum_program::json_file json{absl::GetFlag(FLAGS_json)};
-  if (const absl::Status status = json.check(); !status.ok()) return status;
+  if (absl::Status status = json.check(); !status.ok()) return status;
   const std::string trace_path = absl::GetFlag(FLAGS_trace);
   if (!trace_path.empty()) deepum::trace::save(trace_path, {});
   std::vector<std::unique_ptr<deepum::trace>> traces;
@@ -359,7 +359,7 @@ absl::Status run() {
   std::fputs(absl::StrCat("\n", table_of(result)).c_str(), stdout);
   if (!sample.empty())
     absl::PrintF("\nThe %s writes: %s\n", result.evaluate ? "untrained model" : "trained model", sample);
-  if (const absl::Status status = json.save(json_of(result)); !status.ok()) return status;
+  if (absl::Status status = json.save(json_of(result)); !status.ok()) return status;
   if (!traces.empty()) {
     std::vector<const deepum::trace*> runs;
     runs.reserve(traces.size());
