@@ -380,7 +380,7 @@ absl::StatusOr<options> options_from_flags() {
     return absl::InvalidArgumentError(absl::StrCat("--precision is fp32 or bf16, not '", precision, "'"));
   }
   o.bf16 = precision == "bf16";
-  if (const absl::Status status = layers_from_flags(o); !status.ok()) return status;
+  if (absl::Status status = layers_from_flags(o); !status.ok()) return status;
   if (std::getenv("DEEPUM_POLICY") != nullptr) {
     return absl::FailedPreconditionError("DEEPUM_POLICY is set and would replace what --systems chooses; unset it");
   }
@@ -487,7 +487,7 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   bench_settings settings = o.settings;
   settings.energy = &energy;
   const deepum_program::json_file file{absl::GetFlag(FLAGS_json), 1};
-  if (const absl::Status status = file.check(); !status.ok()) return status;
+  if (absl::Status status = file.check(); !status.ok()) return status;
   const std::string trace_path = absl::GetFlag(FLAGS_trace);
   std::vector<std::unique_ptr<trace>> traces;
   if (!trace_path.empty()) {

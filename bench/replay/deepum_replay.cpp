@@ -387,7 +387,7 @@ absl::Status run(const std::string& path) {
   }
 
   const deepum_program::json_file json{absl::GetFlag(FLAGS_json)};
-  if (const absl::Status status = json.check(); !status.ok()) return status;
+  if (absl::Status status = json.check(); !status.ok()) return status;
   std::optional<schedule_writer> schedule;
   if (const std::string p = absl::GetFlag(FLAGS_schedule); !p.empty()) {
     schedule.emplace(p, schedule_header{options->budget, options->costs.h2d_gbps, options->costs.d2h_gbps,
