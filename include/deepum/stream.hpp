@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -62,6 +63,27 @@ bool sign(signature_builder& signature, const operand& o, const OffsetOf& offset
   return offset.has_value();
 }
 
+/// Takes an argument by value into a signature. Pointers into the arena that it hides count by their offsets, so that
+/// it is the same in the next run; those in packed classes, where they are not aligned, are not found.
+template <class Argument, class OffsetOf>
+void sign_value(signature_builder& signature, const Argument& argument, const OffsetOf& offset_of) {
+  if constexpr (hides_no_pointers<Argument>) {
+    signature.scalar(&argument, sizeof argument);
+  } else {
+    std::array<std::byte, sizeof argument> copy;
+    std::memcpy(copy.data(), &argument, sizeof argument);
+    for (std::size_t at = 0; at + sizeof(void*) <= copy.size(); at += sizeof(void*)) {
+      const void* p = nullptr;
+      std::memcpy(&p, copy.data() + at, sizeof p);
+      if (const std::optional<bytes> offset = offset_of(p)) {
+        signature.address(at, offset->count);
+        std::memset(copy.data() + at, 0, sizeof p);
+      }
+    }
+    signature.scalar(copy.data(), copy.size());
+  }
+}
+
 /// Collects what the arguments of one launch tell: its operands, its signature, whether they can tell all.
 template <std::size_t MaxOperands>
 class argument_reader {
@@ -85,7 +107,7 @@ class argument_reader {
     } else {
       static_assert(std::is_trivially_copyable_v<Argument>, "arguments of a kernel are copied byte by byte");
       complete_ = complete_ && (hides_no_pointers<Argument> || std::is_pointer_v<Argument>);
-      signature_.scalar(&argument, sizeof argument);
+      sign_value(signature_, argument, offset_of);
     }
   }
 

@@ -145,6 +145,48 @@ TEST_CASE("a second run that begins with the tables of the first has a first ste
   }
 }
 
+struct hidden {
+  float* y;
+  const float* x;
+};
+const auto scale_hidden = sim::kernel(
+    [](hidden h, std::size_t count) {
+      for (std::size_t i = 0; i < count; i += stride)
+        h.y[i] += h.x[i];
+    },
+    [](sim::work& w, hidden h, std::size_t count) {
+      w.updates(h.y, count * sizeof(float)).reads(h.x, count * sizeof(float)).flops(static_cast<double>(count));
+    });
+
+/// @returns  Faults of the first of some steps whose launches hide their pointers in a struct.
+std::uint64_t hidden_first_step(machine& m, const std::string& tables) {
+  stream<sim::managed_memory> s(m.memory);
+  std::vector<float*> x;
+  for (int i = 0; i < 8; ++i) {
+    x.push_back(m.memory.allocate<float>(n));
+    std::ranges::fill(m.memory.host_overwrite(x.back(), n), 0.0F);
+  }
+  std::uint64_t first = 0;
+  for (int step = 0; step < 4; ++step) {
+    const std::uint64_t before = m.memory.statistics().faults;
+    for (std::size_t i = 1; i < x.size(); ++i)
+      s.launch("hidden", 1, 1, 0, scale_hidden, hidden{x[i], x[i - 1]}, n);
+    s.synchronize();
+    first = step == 0 ? m.memory.statistics().faults - before : first;
+  }
+  m.memory.save_tables(tables);
+  return first;
+}
+
+TEST_CASE("pointers in a struct are recognised where the arena of the next run lies at another address") {
+  const temporary_file tables;
+  machine cold("auto", tables.path);
+  CHECK(hidden_first_step(cold, tables.path) > 0);
+  machine next("auto", tables.path);
+  REQUIRE(next.memory.memory().base() != cold.memory.memory().base());
+  CHECK(hidden_first_step(next, tables.path) == 0);
+}
+
 TEST_CASE("a file that is not there is no error, and one that cannot be read is reported") {
   const temporary_file file;
   machine without("auto", file.path);

@@ -100,6 +100,19 @@ TEST_CASE("name, address, size, mode and order of operands change both hashes") 
   CHECK(shape.size() == all.size());
 }
 
+TEST_CASE("addresses in an argument change the exact hash, by where they are and what they name") {
+  const std::uint64_t nothing[2] = {};
+  const auto sign = [&](std::uint64_t at, std::uint64_t offset) {
+    return signature_builder("k").address(at, offset).scalar(nothing, sizeof nothing).finish();
+  };
+  const launch_signature without = signature_builder("k").scalar(nothing, sizeof nothing).finish();
+  CHECK(sign(0, 4096) == sign(0, 4096));
+  for (const launch_signature& other : {sign(8, 4096), sign(0, 8192), without}) {
+    CHECK(sign(0, 4096).exact != other.exact);
+    CHECK(sign(0, 4096).shape == other.shape);
+  }
+}
+
 TEST_CASE("where an argument ends and the next begins matters to the exact hash") {
   const std::string zeros(32, '\0');
   const auto zero = [&](std::size_t n) { return value(zeros.substr(0, n)); };

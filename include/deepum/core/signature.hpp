@@ -49,6 +49,14 @@ class signature_builder {
     return *this;
   }
 
+  /// What is an address in the arena within the next `scalar`, which has zeros there: as an offset, like an operand's.
+  /// @param at      Where in that argument, in bytes.
+  /// @param offset  From the beginning of the arena.
+  signature_builder& address(std::uint64_t at, std::uint64_t offset) {
+    exact_ = detail::absorb(exact_, offset, header(kind::address, at));
+    return *this;
+  }
+
   /// The signatures of what was given so far.
   [[nodiscard]] launch_signature finish() const {
     return {detail::multiply_fold(exact_ ^ detail::hash_key_a, detail::hash_key_c),
@@ -56,7 +64,7 @@ class signature_builder {
   }
 
  private:
-  enum class kind : std::uint8_t { name = 1, scalar = 2, operand = 3 };  // operand + access mode
+  enum class kind : std::uint8_t { name = 1, scalar = 2, operand = 3, address = 16 };  // operand + access mode
 
   [[nodiscard]] static constexpr std::uint64_t header(kind k, std::uint64_t size) {
     return (size << 8U) | static_cast<std::uint64_t>(k);
