@@ -92,7 +92,7 @@ TEST_CASE("policies hold launches back only where they bring blocks and were not
     CHECK_FALSE(auto_policy(o).holds_launches());
     CHECK_FALSE(deepum_policy(o).holds_launches());
   }
-  CHECK_FALSE(um_policy({}).holds_launches());
+  CHECK_FALSE(um_policy().holds_launches());
   CHECK_FALSE(ideal_policy().holds_launches());
 }
 

@@ -1,14 +1,13 @@
 #!/bin/sh
 # Starts the server, puts load on it, stops it by SIGTERM while it writes texts; then again with a short time-out.
 # usage: load.sh FOLDER_OF_PROGRAMS [COMMAND...]  - a command to run programs through
+# DEEPUM_SERVE_GROWTH_MIB in the environment: by how much the server's memory may grow, more under a sanitizer.
 set -eu
 bin=$1
 shift
 seconds=4
 [ -z "${DEEPUM_FULL_TESTS-}" ] || seconds=60
 work=$(mktemp -d)
-# AddressSanitizer keeps what was freed, 256 MiB of it unless told otherwise, and the server's memory has to stay flat.
-export ASAN_OPTIONS="${ASAN_OPTIONS-intercept_tls_get_addr=0:quarantine_size_mb=16}"
 server=
 trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 
@@ -44,7 +43,8 @@ ended() {
 }
 
 start "$@" "$bin/serve" --queue 24 --active 8 --timeout 120s
-"$@" "$bin/serve_load_client" --port "$port" --pid "$server" --seconds $seconds --connections 100 --stop
+"$@" "$bin/serve_load_client" --port "$port" --pid "$server" --seconds $seconds --connections 100 --stop \
+  ${DEEPUM_SERVE_GROWTH_MIB+"--growth_mib=$DEEPUM_SERVE_GROWTH_MIB"}
 ended
 
 start "$@" "$bin/serve" --queue 24 --active 2 --timeout 300ms
