@@ -28,6 +28,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -460,6 +461,8 @@ def configure_blocks(docs, source, work, build, cmake, with_cuda):
             f"-DFETCHCONTENT_SOURCE_DIR_DEEPUM={source}",
             "-Wno-dev",
         ]
+        if shutil.which("ninja"):
+            command += ["-G", "Ninja"]  # make, which CMake takes by itself, need not be there
         made = subprocess.run(command, text=True, capture_output=True, check=False)
         if made.returncode:
             yield f"{b.where}:\n{made.stdout}{made.stderr}"

@@ -20,14 +20,14 @@ fi
 rm -rf "$root"
 mkdir -p "$root"
 debootstrap --variant=minbase --include=git,ca-certificates "$release" "$root" "$mirror" >/dev/null
-git clone -q "$source" "$root/deepum"
+git clone -q "$source" "$root/root/checkout"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
 # /proc is mounted for the commands alone.
 unshare --mount bash -c '
   mount -t proc proc "$0/proc"
   chroot "$0" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEEPUM_JOBS="$1" bash -c "
-    cd /deepum
+    cd /root/checkout
     ./run demo
     ./run test
   "' "$root" "${DEEPUM_JOBS:-$(nproc)}"
