@@ -1,4 +1,5 @@
 #include "kernels.hpp"
+#include "update_loop.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
 #include <deepum/stream.hpp>
@@ -25,59 +26,21 @@ using deepum::bytes;
 using deepum::launch_id;
 using deepum::overwrites;
 using deepum::reads;
-
-const auto silent = [](std::string_view) {};
-
-constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(std::uint32_t); }
-
-/// What a loop leaves behind, and what it cost from the third turn on.
-struct loop_result {
-  std::vector<std::uint32_t> memory{};
-  deepum::statistics late{};
-};
-
-/// Twelve buffers of 16 MiB, each updated from the one before it, six times.
-loop_result run_loop(const std::string& policy, bytes budget, deepum::cuda::fault_source faults,
-                     deepum::cuda::migration_context context = deepum::cuda::migration_context::own) {
-  deepum::cuda::device gpu{0, {.migrations = context, .faults = faults}};
-  deepum::arena arena{gpu, {.capacity = 256_MiB, .device_budget = budget, .policy = policy, .log = silent}};
-  deepum::stream stream{arena};
-  const std::uint64_t n = words_of(16_MiB);
-  std::vector<std::uint32_t*> x;
-  for (std::uint32_t i = 0; i < 12; ++i) {
-    x.push_back(arena.allocate<std::uint32_t>(n));
-    stream.launch("fill", 256, 256, 0, gpu_kernels::fill, overwrites(x.back(), n), i, 7U, n);
-  }
-  deepum::statistics before;
-  for (int turn = 0; turn < 6; ++turn) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      stream.launch("mix", 256, 256, 0, gpu_kernels::mix, x[i], reads(x[(i + x.size() - 1) % x.size()]), n);
-    }
-    if (turn == 2) {
-      stream.synchronize();
-      before = arena.statistics();
-    }
-  }
-  stream.synchronize();
-  loop_result r;
-  r.late = arena.statistics() - before;
-  for (const std::uint32_t* p : x) {
-    const auto view = arena.host_read(p, n);
-    r.memory.insert(r.memory.end(), view.begin(), view.end());
-  }
-  return r;
-}
+using gpu_loop::loop_result;
+using gpu_loop::run_loop;
+using gpu_loop::silent;
+using gpu_loop::words_of;
 
 TEST_CASE("a loop leaves the same memory behind under every policy, budget and feed") {
   using source = deepum::cuda::fault_source;
-  const loop_result expected = run_loop("ideal", 256_MiB, source::none);
+  const loop_result expected = run_loop("ideal", 256_MiB, {.faults = source::none});
   for (const char* policy : {"um", "lru", "deepum", "auto"}) {
     for (const bytes budget : {64_MiB, 128_MiB}) {
       for (const source feed : {source::driver, source::none}) {
         CAPTURE(policy);
         CAPTURE(budget.count);
         CAPTURE(static_cast<int>(feed));
-        const loop_result r = run_loop(policy, budget, feed);
+        const loop_result r = run_loop(policy, budget, {.faults = feed});
         CHECK(r.memory == expected.memory);
         MESSAGE(policy, " ", budget.count >> 20U, " MiB, feed ", static_cast<int>(feed), ": faults ", r.late.faults,
                 ", MiB in ", r.late.in.all_bytes() >> 20U, " out ", r.late.out.all_bytes() >> 20U, ", stalled us ",
@@ -89,9 +52,10 @@ TEST_CASE("a loop leaves the same memory behind under every policy, budget and f
 }
 
 TEST_CASE("migrations in the program's own context give the same") {
-  const loop_result expected = run_loop("ideal", 256_MiB, deepum::cuda::fault_source::none);
+  const loop_result expected = run_loop("ideal", 256_MiB, {.faults = deepum::cuda::fault_source::none});
   const loop_result r =
-      run_loop("auto", 64_MiB, deepum::cuda::fault_source::driver, deepum::cuda::migration_context::shared);
+      run_loop("auto", 64_MiB,
+               {.migrations = deepum::cuda::migration_context::shared, .faults = deepum::cuda::fault_source::driver});
   CHECK(r.memory == expected.memory);
 }
 
