@@ -123,7 +123,17 @@ class memory_system {
   [[nodiscard]] bool once() const { return once_; }
   /// Blocks on the device at a time, at most, since `watch_peak`; as far as the library is told of what moves.
   [[nodiscard]] std::uint64_t peak_bytes() { return peak_.load() * block_of_memory(arena_.memory()).count; }
-  /// What was allocated and filled at first may have been more than the budget.
+  /// What was allocated and filled at first may have been more than the budget. Waits until as much of it has left, as
+  /// far as the library is told of what moves, for `longest` at most; no system begins with memory that it shall not
+  /// have.
+  void settle(bytes budget, std::chrono::seconds longest = std::chrono::seconds{10}) {
+    const std::uint64_t blocks = budget / block_of_memory(arena_.memory());
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (now_.load() > blocks && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    watch_peak();
+  }
   void watch_peak() { peak_.store(0); }
   [[nodiscard]] std::string notes() {
     const std::lock_guard lock(mutex_);
@@ -181,8 +191,9 @@ class memory_system {
       now_ -= !arrived && here_[b] ? 1 : 0;
       here_[b] = arrived;
     }
+    const std::uint64_t now = now_.load();
     std::uint64_t seen = peak_.load();
-    while (seen < now_ && !peak_.compare_exchange_weak(seen, now_)) {
+    while (seen < now && !peak_.compare_exchange_weak(seen, now)) {
     }
   }
 
@@ -191,8 +202,8 @@ class memory_system {
   trace* trace_;
   std::mutex mutex_;
   std::string notes_{};
-  std::vector<bool> here_;  // of the migration thread, like what follows
-  std::uint64_t now_ = 0;
+  std::vector<bool> here_;             // of the migration thread
+  std::atomic<std::uint64_t> now_{0};  // of them that are there
   std::atomic<std::uint64_t> peak_{0};
   cuda::device gpu_;
   arena_type arena_;

@@ -55,7 +55,7 @@ class gather_runs {
       hand_stream stream(arena);
       system_run run{.name = "resident"};
       steps(
-          run, arena, stream, [] { return counters{}; }, [](std::int64_t, std::uint32_t, launch_id) {});
+          run, arena, stream, [] {}, [] { return counters{}; }, [](std::int64_t, std::uint32_t, launch_id) {});
       run.peak_bytes = report_.footprint;
       report_.runs.push_back(std::move(run));
     }
@@ -91,8 +91,8 @@ class gather_runs {
     return all;
   }
 
-  template <class Arena, class Stream, class Count, class Launched>
-  void steps(system_run& run, Arena& arena, Stream& stream, Count&& count, Launched&& launched) {
+  template <class Arena, class Stream, class Settle, class Count, class Launched>
+  void steps(system_run& run, Arena& arena, Stream& stream, Settle&& settle, Count&& count, Launched&& launched) {
     const deepum_gpu_bench_kernels::kernels& k = deepum_gpu_bench_kernels::all();
     word* table = arena.template allocate<word>(static_cast<std::size_t>(shape_.table().count / sizeof(word)));
     std::vector<word*> which;
@@ -102,6 +102,7 @@ class gather_runs {
     auto* total = arena.template allocate<unsigned long long>(1);
     stream.memset(table, 1, shape_.table());
     stream.synchronize();
+    settle();
     const auto one = [&](std::int64_t number) {
       const bool changes = number % shape_.change == 0;
       std::vector<std::vector<word>> chosen;
@@ -166,7 +167,7 @@ class gather_runs {
     });
     adapted_arena arena(sys);
     steps(
-        run, arena, sys.stream(), [&] { return sys.count(); },
+        run, arena, sys.stream(), [&] { sys.settle(bytes{run.budget}); }, [&] { return sys.count(); },
         [&](std::int64_t number, std::uint32_t, launch_id id) {
           ids.resize(static_cast<std::size_t>(number) + 1);
           ids.back().push_back(id.value);
