@@ -236,12 +236,12 @@ TEST_CASE("tables of something else are refused with the reason") {
     o.block_table = shape;
     return refusal(*make_policy("deepum", o), a);
   };
-  CHECK(into_deepum(made(2, "deepum")) == "version 2 of the tables; only version 1 is known");
-  CHECK(into_deepum(made(1, "ideal")) == "they are of the policy 'ideal', not of 'deepum'");
-  CHECK(into_deepum(made(1, "")) == "they are of the policy '', not of 'deepum'");
-  CHECK(into_deepum(made(1, "\x1b[2J")) == "they are of another policy, not of 'deepum'");
-  CHECK(into_deepum(made(1, std::string(500, 'x'))) == "they are of another policy, not of 'deepum'");
-  CHECK(into_deepum(made(1, "deepum")) == "a section ends before its contents do");
+  CHECK(into_deepum(made(3, "deepum")) == "version 3 of the tables; only version 2 is known");
+  CHECK(into_deepum(made(2, "ideal")) == "they are of the policy 'ideal', not of 'deepum'");
+  CHECK(into_deepum(made(2, "")) == "they are of the policy '', not of 'deepum'");
+  CHECK(into_deepum(made(2, "\x1b[2J")) == "they are of another policy, not of 'deepum'");
+  CHECK(into_deepum(made(2, std::string(500, 'x'))) == "they are of another policy, not of 'deepum'");
+  CHECK(into_deepum(made(2, "deepum")) == "a section ends before its contents do");
   CHECK(into_deepum(saved(history(recognition::exact, execution_table::match::published))) ==
         "a section is missing or out of place");
   const archive published = save_tables(*make_policy("deepum"));
@@ -318,9 +318,10 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
                     out.put(std::uint64_t{learned.size()});
                     for (const std::uint32_t id : learned) {
                       out.put(id);
-                      for (int i = 0; i != 3; ++i) {
+                      for (int i = 0; i != 4; ++i) {
                         out.put(std::uint32_t{1});
                       }
+                      out.put(true);
                     }
                   });
                 }));

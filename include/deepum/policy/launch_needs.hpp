@@ -94,17 +94,21 @@ class launch_needs {
 
 /// Footprints: what the launch declared, and the blocks on which it faulted.
 ///
-/// Faults add to a footprint and never shrink it. A complete declaration that differs from the one before replaces the
-/// footprint; one that is not complete adds to it.
-///
-/// A launch that faults on blocks unknown so far in run after run follows indices or pointers, and what it touched
-/// before says little of what it will touch. What it faulted on is then forgotten, and learned again only after a
-/// while, in case that was a phase.
+/// A complete declaration that differs from the one before replaces the footprint; one that is not complete adds to it.
+/// Faults add to it too. No fault says that a block is not needed any more, so what is learned is outdated as a whole:
+///   - It settles with the first run that brings few new blocks. At first many are there by chance, and are learned
+///     later, fewer from run to run.
+///   - A run that brings many after that touches other blocks than before. Those that were learned before it are
+///     forgotten, and what it brought has to settle.
+///   - What does not settle, since run after run brings as many, belongs to a launch that follows indices or pointers
+///     which change all the time. All is forgotten, and nothing learned for a while, in case that was a phase.
 class footprint_needs final : public launch_needs {
  public:
-  /// A run surprises that faults on more new blocks than this part of what was learned before.
-  static constexpr std::uint32_t surprising_part = 8;
-  /// So many runs in a row that surprise, and nothing is learned for so many runs.
+  /// A run brings few new blocks where they are no more than this part of what was learned before,
+  static constexpr std::uint32_t few = 8;
+  /// and many where they are more than this part of what has settled.
+  static constexpr std::uint32_t many = 4;
+  /// So many runs that bring about as much as the one before them, and nothing is learned for so many runs.
   static constexpr std::uint32_t surprises = 2;
   static constexpr std::uint32_t runs_unlearned = 64;
 
@@ -134,7 +138,7 @@ class footprint_needs final : public launch_needs {
     f.touch({block, 1}, mode, false);
     if (grows) {
       slot(lists_, id).reset();
-      ++slot(learning_, id).new_blocks;
+      slot(learning_, id).brought.push_back({{block, 1}, mode});
     }
     return grows;
   }
@@ -149,19 +153,28 @@ class footprint_needs final : public launch_needs {
       return false;
     }
     const std::uint32_t before = l.blocks;
-    l.blocks += std::exchange(l.new_blocks, 0);
-    const bool surprised = before != 0 && (l.blocks - before) * surprising_part > before;
-    l.surprises = surprised ? l.surprises + 1 : 0;
-    if (l.surprises != surprises) {
+    const auto now = static_cast<std::uint32_t>(l.brought.size());
+    const std::uint32_t last = std::exchange(l.last, now);
+    if (l.settled && now > before / many) {
+      relearn(id, l.brought);
+      l = {.blocks = now, .last = now, .brought = std::move(l.brought)};
+      l.brought.clear();
+      return true;
+    }
+    l.blocks += now;
+    l.brought.clear();
+    if (before == 0 || l.settled) {
       return false;
     }
-    l = {.unlearned_runs = runs_unlearned};
-    footprints_.replace(id, footprint{});
-    footprint& f = footprints_.at(id);
-    for (const block_access& a : slot(declared_, id)) {
-      f.touch(a.range, a.mode, true);
+    if (now <= before / few) {
+      l.settled = true;
+      return false;
     }
-    slot(lists_, id).reset();
+    if (now <= last - last / 4 || ++l.surprises != surprises) {
+      return false;
+    }
+    relearn(id, {});
+    l = {.unlearned_runs = runs_unlearned};
     return true;
   }
 
@@ -223,8 +236,10 @@ class footprint_needs final : public launch_needs {
         if (!(l == learning{})) {
           out.put(static_cast<std::uint32_t>(id));
           out.put(l.blocks);
+          out.put(l.last);
           out.put(l.surprises);
           out.put(l.unlearned_runs);
+          out.put(l.settled);
         }
       }
     });
@@ -267,16 +282,31 @@ class footprint_needs final : public launch_needs {
 
   // What faults have taught of a launch.
   struct learning {
-    std::uint32_t blocks = 0;          // learned before the run that is executing
-    std::uint32_t new_blocks = 0;      // learned in it
-    std::uint32_t surprises = 0;       // in a row
-    std::uint32_t unlearned_runs = 0;  // until its blocks are learned again; 0: they are
+    std::uint32_t blocks = 0;             // learned before the run that is executing
+    std::uint32_t last = 0;               // learned in the one before it
+    std::uint32_t surprises = 0;          // since it began to learn
+    std::uint32_t unlearned_runs = 0;     // until its blocks are learned again; 0: they are
+    bool settled = false;                 // a run brought few
+    std::vector<block_access> brought{};  // learned in the run that is executing
 
     friend bool operator==(const learning&, const learning&) = default;
   };
 
+  // Of what was learned this is left.
+  void relearn(execution_id id, const std::vector<block_access>& learned) {
+    footprints_.replace(id, footprint{});
+    footprint& f = footprints_.at(id);
+    for (const block_access& a : slot(declared_, id)) {
+      f.touch(a.range, a.mode, true);
+    }
+    for (const block_access& a : learned) {
+      f.touch(a.range, a.mode, false);
+    }
+    slot(lists_, id).reset();
+  }
+
   static void load_learning(archive_reader& in, execution_id last_id, std::vector<learning>& out) {
-    const std::size_t count = in.get_count(4 * sizeof(std::uint32_t));
+    const std::size_t count = in.get_count(5 * sizeof(std::uint32_t) + sizeof(bool));
     execution_id before{};
     for (std::size_t i = 0; i < count; ++i) {
       const execution_id id{in.get<std::uint32_t>()};
@@ -285,8 +315,10 @@ class footprint_needs final : public launch_needs {
       }
       learning& l = slot(out, id);
       l.blocks = in.get<std::uint32_t>();
+      l.last = in.get<std::uint32_t>();
       l.surprises = in.get<std::uint32_t>();
       l.unlearned_runs = in.get<std::uint32_t>();
+      l.settled = in.get_bool();
       before = id;
     }
   }
