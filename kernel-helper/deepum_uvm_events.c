@@ -39,7 +39,8 @@ enum {
   request_attach = 56,     // UVM_TOOLS_INIT_EVENT_TRACKER
   request_threshold = 57,  // UVM_TOOLS_SET_NOTIFICATION_THRESHOLD
   request_enable = 58,     // UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS
-  request_disable = 59     // UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS
+  request_disable = 59,    // UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS
+  request_flush = 67       // UVM_TOOLS_FLUSH_EVENTS, of /dev/nvidia-uvm itself
 };
 // Each request that the driver understands returns 0; whether it was carried out is in a status word, 0 if so.
 //
@@ -77,6 +78,9 @@ union parameters {
     uint64_t types;   // 0: bit t is type t; 1 to 14 are allowed
     uint32_t status;  // 8
   } enable;           // and disable
+  struct {
+    uint32_t status;  // 0
+  } flush;
   uint8_t bytes[64];
 };
 static_assert(sizeof(union parameters) == 64, "the largest parameters of any branch");
@@ -702,6 +706,12 @@ size_t deepum_uvm_events_take(deepum_uvm_events* r, deepum_uvm_record* out, size
   r->counts.handed_over += taken;
   pthread_mutex_unlock(&r->lock);
   return taken;
+}
+
+int deepum_uvm_events_flush(deepum_uvm_events* r) {
+  union parameters p = {.flush = {0}};
+  const int error = r->system->ioctl(r->system->context, r->counts.uvm_descriptor, request_flush, &p);
+  return error ? -error : p.flush.status ? EIO : 0;
 }
 
 void deepum_uvm_events_counts(const deepum_uvm_events* events, deepum_uvm_counts* counts) {

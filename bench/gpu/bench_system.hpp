@@ -269,6 +269,7 @@ template <class Step>
   t.faulted_in = static_cast<double>(after.faulted_in - before.faulted_in) / n;
   t.faults = static_cast<double>(after.faults - before.faults) / n;
   t.lost = after.lost;
+  t.flushes = reader.flushes();
   std::uint64_t peak = after.peak_blocks;
   for (std::uint32_t b = 0; b < used.size(); ++b) {
     peak += used[b] && !reader.moved(block_id{b}) ? 1 : 0;

@@ -55,8 +55,8 @@ class gather_runs {
       hand_stream stream(arena);
       system_run run{.name = "resident"};
       steps(
-          run, arena, stream, [] {}, [] { return counters{}; }, [](std::int64_t, std::uint32_t, launch_id) {});
-      run.peak_bytes = report_.footprint;
+          run, arena, stream, [] {}, [] { return counters{}; }, [&] { return report_.footprint; },
+          [](std::int64_t, std::uint32_t, launch_id) {});
       report_.runs.push_back(std::move(run));
     }
     for (const double percent : settings_.budgets) {
@@ -91,8 +91,9 @@ class gather_runs {
     return all;
   }
 
-  template <class Arena, class Stream, class Settle, class Count, class Launched>
-  void steps(system_run& run, Arena& arena, Stream& stream, Settle&& settle, Count&& count, Launched&& launched) {
+  template <class Arena, class Stream, class Settle, class Count, class Peak, class Launched>
+  void steps(system_run& run, Arena& arena, Stream& stream, Settle&& settle, Count&& count, Peak&& peak,
+             Launched&& launched) {
     const deepum_gpu_bench_kernels::kernels& k = deepum_gpu_bench_kernels::all();
     word* table = arena.template allocate<word>(static_cast<std::size_t>(shape_.table().count / sizeof(word)));
     std::vector<word*> which;
@@ -142,6 +143,7 @@ class gather_runs {
         run.steps.push_back(one(number++));
       }
     });
+    run.peak_bytes = peak();
     stream.memset(total, 0, bytes{sizeof *total});
     stream.launch("checksum", 1024, 256, 0, k.checksum, reads(table), shape_.table().count / sizeof(word),
                   updates(total, 1));
@@ -168,11 +170,11 @@ class gather_runs {
     adapted_arena arena(sys);
     steps(
         run, arena, sys.stream(), [&] { sys.settle(bytes{run.budget}); }, [&] { return sys.count(); },
+        [&] { return sys.peak_bytes(); },
         [&](std::int64_t number, std::uint32_t, launch_id id) {
           ids.resize(static_cast<std::size_t>(number) + 1);
           ids.back().push_back(id.value);
         });
-    run.peak_bytes = sys.peak_bytes();
     run.device_memory_taken = free - free_device_memory();
     const std::lock_guard lock(mutex);
     run.notes = learned(ids, faults) + (sys.notes().empty() ? "" : "; " + sys.notes());

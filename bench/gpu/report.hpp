@@ -64,6 +64,7 @@ struct told {
   std::string why_not{};
   double in = 0;  ///< bytes
   double out = 0;
+  bool flushes = false;   ///< it was asked for the records of all copies that are over; else some may be missing
   double faulted_in = 0;  ///< of `in`, by faults
   double faults = 0;
   std::uint64_t lost = 0;        ///< records, of all steps
@@ -307,6 +308,7 @@ struct program_report {
       const told& t = *s.driver_told;
       run["driver_told"] = {{"works", t.works},
                             {"why_not", t.why_not},
+                            {"flushes", t.flushes},
                             {"in_each_step", t.in},
                             {"out_each_step", t.out},
                             {"faulted_in_each_step", t.faulted_in},

@@ -50,11 +50,12 @@ class told_traffic {
     std::uint64_t peak_blocks = 0;  ///< of those that moved, on the device at a time: see `steady_blocks`
   };
 
-  /// Reads what has happened since the last call. Records of copies come some time after them.
+  /// Reads what has happened since the last call. Of copies that are over, if the driver can be asked for them.
   void take() {
     if (!events_) {
       return;
     }
+    flushes_ = deepum_uvm_events_flush(events_.get()) == 0;
     std::array<deepum_uvm_record, 512> records{};
     for (std::size_t n = records.size(); n == records.size();) {
       n = deepum_uvm_events_take(events_.get(), records.data(), records.size());
@@ -67,6 +68,8 @@ class told_traffic {
     totals_.lost = c.dropped_by_driver + c.dropped_by_ring + c.dropped_by_resync;
   }
   [[nodiscard]] const totals& seen() const { return totals_; }
+  /// Without it, records of copies come some time after them, and where little moves none at all.
+  [[nodiscard]] bool flushes() const { return flushes_; }
   /// Blocks that were never seen to move. Those of them that the program used were on the device all the time: nothing
   /// else lets it use them.
   [[nodiscard]] bool moved(block_id b) const { return state_[b.value] != state::unknown; }
@@ -104,6 +107,7 @@ class told_traffic {
   std::string why_not_{};
   std::vector<state> state_;
   std::uint64_t on_device_ = 0;
+  bool flushes_ = false;
   totals totals_{};
 };
 

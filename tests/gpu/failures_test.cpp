@@ -129,7 +129,7 @@ deepum::cuda::device_options with_feed(const deepum::cuda::driver_fault_feed*& f
 TEST_CASE("injected: without the thread that reads page faults the result is right") {
   const std::vector<std::uint32_t>& expected = right_memory();
   for (const char* policy : policies) {
-    CAPTURE(policy);
+    CAPTURE(std::string(policy));
     const scope s;
     const deepum::cuda::driver_fault_feed* feed = nullptr;
     deepum_uvm_counts counts{};
@@ -139,22 +139,22 @@ TEST_CASE("injected: without the thread that reads page faults the result is rig
     });
     CHECK(r.memory == expected);
     CHECK(counts.thread_alive == 0);
-    MESSAGE(policy, ": faults told ", r.late.faults, ", lost ", r.late.lost_faults);
+    MESSAGE("faults told ", r.late.faults, ", lost ", r.late.lost_faults);
   }
 }
 
 TEST_CASE("injected: where the driver's queue is full all the time, faults are lost and counted, and nothing else is") {
   const std::vector<std::uint32_t>& expected = right_memory();
   for (const char* policy : policies) {
-    CAPTURE(policy);
+    CAPTURE(std::string(policy));
     const scope s;
     injected.queue = 2;
     const deepum::cuda::driver_fault_feed* feed = nullptr;
     deepum_uvm_counts counts{};
     const loop_result r = run_loop(policy, 64_MiB, with_feed(feed), [&](int) { counts = feed->counts(); });
     CHECK(r.memory == expected);
-    MESSAGE(policy, ": dropped by the driver ", counts.dropped_by_driver, ", told ", r.late.faults,
-            ", counted as lost ", r.late.lost_faults);
+    MESSAGE("dropped by the driver ", counts.dropped_by_driver, ", told ", r.late.faults, ", counted as lost ",
+            r.late.lost_faults);
     if (policy == std::string("um")) {
       CHECK(counts.dropped_faults > 0);
       CHECK(r.late.lost_faults > 0);
@@ -166,7 +166,7 @@ TEST_CASE("injected: prefetches that fail, now and then or always, cost time and
   const std::vector<std::uint32_t>& expected = right_memory();
   for (const char* policy : policies) {
     for (const unsigned every : {1U, 3U}) {
-      CAPTURE(policy);
+      CAPTURE(std::string(policy));
       CAPTURE(every);
       const scope s;
       const loop_result r =
@@ -176,24 +176,26 @@ TEST_CASE("injected: prefetches that fail, now and then or always, cost time and
       CHECK(r.memory == expected);
       CHECK(failed > 0);
       CHECK(r.late.failed_calls > 0);
-      MESSAGE(policy, ", every ", every, ": calls that failed ", failed, ", counted late ", r.late.failed_calls,
-              ", faults ", r.late.faults);
+      MESSAGE("calls that failed ", failed, ", counted late ", r.late.failed_calls, ", faults ", r.late.faults);
     }
   }
 }
 
-/// The loop while others take the device's memory and give it back. Its budget is what is free.
+/// The loop while others take the device's memory and give it back. Its budget is what is free, less the headroom.
+/// @param least  Free, when others have most of it.
 template <class Memory>
-void check_shrinking_memory(deepum::cuda::device_options options, deepum::bytes least) {
+void check_shrinking_memory(const deepum::cuda::device_options& options, deepum::bytes least) {
   const std::vector<std::uint32_t>& expected = right_memory();
+  const deepum::bytes headroom = deepum::arena_options{}.headroom;
   for (const char* policy : policies) {
-    CAPTURE(policy);
+    CAPTURE(std::string(policy));
     const scope s;
-    injected.free_memory = (96_MiB).count;
-    const loop_result r = run_loop<Memory>(
-        policy, 0_MiB, options, [&](int turn) { injected.free_memory = (turn % 2 == 0 ? least : 512_MiB).count; });
+    injected.free_memory = (headroom + 96_MiB).count;
+    const loop_result r = run_loop<Memory>(policy, 0_MiB, options, [&](int turn) {
+      injected.free_memory = turn % 2 == 0 ? least.count : (headroom + 512_MiB).count;
+    });
     CHECK(r.memory == expected);
-    MESSAGE(policy, ": MiB in ", r.late.in.all_bytes() >> 20U, ", out ", r.late.out.all_bytes() >> 20U, ", faults ",
+    MESSAGE("MiB in ", r.late.in.all_bytes() >> 20U, ", out ", r.late.out.all_bytes() >> 20U, ", faults ",
             r.late.faults);
   }
 }
@@ -203,7 +205,7 @@ TEST_CASE("injected: managed memory follows a device whose memory others take an
 }
 
 TEST_CASE("injected: mapped memory follows a device whose memory others take and give back") {
-  check_shrinking_memory<deepum::cuda::mapped_memory>({.chunk = 2_MiB}, 64_MiB);
+  check_shrinking_memory<deepum::cuda::mapped_memory>({.chunk = 2_MiB}, deepum::arena_options{}.headroom + 48_MiB);
 }
 
 }  // namespace

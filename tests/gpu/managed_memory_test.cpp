@@ -37,14 +37,14 @@ TEST_CASE("a loop leaves the same memory behind under every policy, budget and f
   for (const char* policy : {"um", "lru", "deepum", "auto"}) {
     for (const bytes budget : {64_MiB, 128_MiB}) {
       for (const source feed : {source::driver, source::none}) {
-        CAPTURE(policy);
+        CAPTURE(std::string(policy));
         CAPTURE(budget.count);
         CAPTURE(static_cast<int>(feed));
         const loop_result r = run_loop(policy, budget, {.faults = feed});
         CHECK(r.memory == expected.memory);
-        MESSAGE(policy, " ", budget.count >> 20U, " MiB, feed ", static_cast<int>(feed), ": faults ", r.late.faults,
-                ", MiB in ", r.late.in.all_bytes() >> 20U, " out ", r.late.out.all_bytes() >> 20U, ", stalled us ",
-                r.late.stalled.count() / 1000, ", failed ", r.late.failed_calls, ", unprepared ",
+        MESSAGE(std::string(policy), " ", budget.count >> 20U, " MiB, feed ", static_cast<int>(feed), ": faults ",
+                r.late.faults, ", MiB in ", r.late.in.all_bytes() >> 20U, " out ", r.late.out.all_bytes() >> 20U,
+                ", stalled us ", r.late.stalled.count() / 1000, ", failed ", r.late.failed_calls, ", unprepared ",
                 r.late.unprepared_launches, ", feed ", r.late.fault_feed);
       }
     }

@@ -86,6 +86,11 @@ class fake_uvm_tools {
     put(r, 48, gpu_time);
     push_bytes(r);
   }
+  /// Keeps what is pushed from now on until somebody asks for a flush, as the driver keeps the records of its copies.
+  void keep_until_flush() {
+    const std::lock_guard lock(mutex_);
+    keeps_ = true;
+  }
   /// What 580 writes when it makes room: a migration of that cause, and no record of its own type.
   void push_eviction(std::uint64_t address, std::uint64_t bytes, std::uint8_t from = 1, std::uint8_t to = 0,
                      std::uint64_t gpu_time = 0) {
@@ -96,8 +101,10 @@ class fake_uvm_tools {
   /// Any record; byte 0 is its type.
   void push_bytes(const record& r) {
     const std::lock_guard lock(mutex_);
-    for (auto& [number, t] : trackers_) {
-      if (t.queue != nullptr && (t.types >> (r[0] & 63u) & 1u) != 0) enqueue(t, r);
+    if (keeps_) {
+      kept_.push_back(r);
+    } else {
+      write(r);
     }
   }
 
@@ -293,8 +300,15 @@ class fake_uvm_tools {
     woken_.notify_all();
   }
 
+  void write(const record& r) {
+    for (auto& [number, t] : trackers_) {
+      if (t.queue != nullptr && (t.types >> (r[0] & 63u) & 1u) != 0) enqueue(t, r);
+    }
+  }
+
   int request(int number, unsigned long request, std::uint8_t* p) {
     const std::lock_guard lock(mutex_);
+    if (request == 67) return flush(number, p);
     const auto found = trackers_.find(number);
     if (found == trackers_.end()) return -EBADF;
     tracker& t = found->second;
@@ -325,6 +339,23 @@ class fake_uvm_tools {
         return -EINVAL;
     }
     std::memcpy(p + status_at, &status, sizeof status);
+    return 0;
+  }
+
+  // A request of /dev/nvidia-uvm, not of the tools' device.
+  int flush(int number, std::uint8_t* p) {
+    const bool known = std::any_of(descriptors_.begin(), descriptors_.end(),
+                                   [number](const descriptor& d) { return d.number == number; });
+    if (!known) return -EBADF;
+    if (const int error = request_errors_[67]; error != 0) return -error;
+    const std::uint32_t status = statuses_[67];
+    if (status == 0) {
+      for (const record& r : kept_) {
+        write(r);
+      }
+      kept_.clear();
+    }
+    std::memcpy(p, &status, sizeof status);
     return 0;
   }
 
@@ -458,6 +489,8 @@ class fake_uvm_tools {
   int branch_ = 0;
   int next_descriptor_ = 100;
   int open_error_ = 0;
+  bool keeps_ = false;
+  std::vector<record> kept_{};  // until a flush
   int failing_map_ = -1;
   int poll_error_ = 0;
   int poll_errors_left_ = -1;

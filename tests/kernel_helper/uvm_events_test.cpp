@@ -187,6 +187,25 @@ TEST_CASE("uvm_events: evictions are kept apart from other migrations as asked")
   CHECK(all[1].cause == DEEPUM_UVM_CAUSE_EVICTION);
 }
 
+TEST_CASE("uvm_events: a flush has the driver write what it kept, and says why it could not") {
+  fake_uvm_tools device;
+  deepum_uvm_options o = options_of(device);
+  o.kinds = 1u << DEEPUM_UVM_MIGRATION;
+  const reader r = open(o);
+  device.keep_until_flush();
+  device.push_migration(base, block);
+  CHECK(take(r).empty());
+  device.fail_request(67, EINVAL);
+  CHECK(deepum_uvm_events_flush(r.get()) == EINVAL);
+  device.fail_request(67, 0);
+  device.refuse(67, fake_uvm_tools::illegal_action);
+  CHECK(deepum_uvm_events_flush(r.get()) == EIO);
+  CHECK(take(r).empty());
+  device.refuse(67, 0);
+  CHECK(deepum_uvm_events_flush(r.get()) == 0);
+  CHECK(take(r).size() == 1);
+}
+
 TEST_CASE("uvm_events: each access of the driver has its name, and what has none is counted") {
   fake_uvm_tools device;
   const reader r = open(options_of(device));
