@@ -133,8 +133,8 @@ int deepum_uvm_events_open(deepum_uvm_events** out, const deepum_uvm_options* op
 /// @returns How many were written to `out`. Cost: about 20 ns a record under one lock.
 size_t deepum_uvm_events_take(deepum_uvm_events* events, deepum_uvm_record* out, size_t capacity);
 
-/// Has the driver write the records of all copies that are over. It looks at its channels now and then only, and may keep
-/// the records of a prefetch for as long as the program moves little. Faults are written without it. Any thread.
+/// Has the driver write the records of all copies that are over. It looks at its channels now and then only, and may
+/// keep the records of a prefetch for as long as the program moves little. Faults are written without it. Any thread.
 /// Cost: waits for the driver's own thread.
 /// @returns 0, or an errno.
 int deepum_uvm_events_flush(deepum_uvm_events* events);

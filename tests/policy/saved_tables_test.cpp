@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -251,7 +252,7 @@ TEST_CASE("tables of something else are refused with the reason") {
   archive longer(published.begin() + sizeof(detail::archive_header), published.end());
   longer.push_back({});
   CHECK(into_deepum(written([&](archive_writer& out) { out.put_bytes(longer); })) == "more contents than expected");
-  longer = made(1, "um");
+  longer = made(2, "um");
   longer.erase(longer.begin(), longer.begin() + sizeof(detail::archive_header));
   longer.push_back({});
   longer = written([&](archive_writer& out) { out.put_bytes(longer); });
@@ -296,7 +297,9 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
     std::uint32_t id = 1;
     std::vector<block_access> accesses{};
   };
-  const auto declared = [&](const std::vector<declaration>& all, const std::vector<std::uint32_t>& learned = {}) {
+  using numbers = std::array<std::uint32_t, 5>;  // known, in the last run, surprises, runs unlearned, settled
+  const auto declared = [&](const std::vector<declaration>& all, const std::vector<std::uint32_t>& learned = {},
+                            const numbers& what = {1, 1, 1, 1, 1}) {
     footprint_table footprints;
     footprints.at(execution_id{1}).touch(blocks(3), deepum::access::read, true);
     footprints.at(execution_id{2}).touch(blocks(4), deepum::access::read, true);
@@ -318,10 +321,10 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
                     out.put(std::uint64_t{learned.size()});
                     for (const std::uint32_t id : learned) {
                       out.put(id);
-                      for (int i = 0; i != 4; ++i) {
-                        out.put(std::uint32_t{1});
+                      for (const std::uint32_t number : what) {
+                        out.put(number);
                       }
-                      out.put(true);
+                      out.put(std::uint64_t{0});
                     }
                   });
                 }));
@@ -340,6 +343,9 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
   CHECK(declared({{1, {reads(1, law_blocks)}}}) == beyond);
   CHECK(declared({{1, {{blocks(1), deepum::access{3}}}}}) == "an enumerator that does not exist");
   CHECK(declared({}, {1, 2}) == "loaded");
+  const std::string nothing = "faults of an execution ID of which nothing was learned, or less than had been";
+  CHECK(declared({}, {1}, {0, 0, 0, 0, 0}) == nothing);
+  CHECK(declared({}, {1}, {3, 0, 0, 0, 4}) == nothing);
   for (const std::vector<std::uint32_t>& ids : {std::vector<std::uint32_t>{2, 1}, {1, 1}, {0}, {9}}) {
     CHECK(declared({}, ids) == "faults of an execution ID that there is not, or out of order");
   }

@@ -98,15 +98,15 @@ class launch_needs {
 /// Faults add to it too. No fault says that a block is not needed any more, so what is learned is outdated as a whole:
 ///   - It settles with the first run that brings few new blocks. At first many are there by chance, and are learned
 ///     later, fewer from run to run.
-///   - A run that brings many after that touches other blocks than before. Those that were learned before it are
-///     forgotten, and what it brought has to settle.
+///   - When the runs after that have brought many, the launch touches other blocks than before. Those that had settled
+///     are forgotten, and what was learned since has to settle.
 ///   - What does not settle, since run after run brings as many, belongs to a launch that follows indices or pointers
 ///     which change all the time. All is forgotten, and nothing learned for a while, in case that was a phase.
 class footprint_needs final : public launch_needs {
  public:
-  /// A run brings few new blocks where they are no more than this part of what was learned before,
+  /// A run brings few new blocks where they are no more than this part of what was learned before.
   static constexpr std::uint32_t few = 8;
-  /// and many where they are more than this part of what has settled.
+  /// Runs have brought many where those are more than this part of what had settled, and more than this number.
   static constexpr std::uint32_t many = 4;
   /// So many runs that bring about as much as the one before them, and nothing is learned for so many runs.
   static constexpr std::uint32_t surprises = 2;
@@ -138,7 +138,11 @@ class footprint_needs final : public launch_needs {
     f.touch({block, 1}, mode, false);
     if (grows) {
       slot(lists_, id).reset();
-      slot(learning_, id).brought.push_back({{block, 1}, mode});
+      learning& l = slot(learning_, id);
+      ++l.now;
+      if (l.settled != 0) {
+        l.since.push_back({{block, 1}, mode});
+      }
     }
     return grows;
   }
@@ -153,21 +157,23 @@ class footprint_needs final : public launch_needs {
       return false;
     }
     const std::uint32_t before = l.blocks;
-    const auto now = static_cast<std::uint32_t>(l.brought.size());
+    const std::uint32_t now = std::exchange(l.now, 0);
     const std::uint32_t last = std::exchange(l.last, now);
-    if (l.settled && now > before / many) {
-      relearn(id, l.brought);
-      l = {.blocks = now, .last = now, .brought = std::move(l.brought)};
-      l.brought.clear();
+    l.blocks += now;
+    if (l.settled != 0) {
+      const std::uint32_t since = l.blocks - l.settled;
+      if (since <= std::max(l.settled / many, many)) {
+        return false;
+      }
+      relearn(id, l.since);
+      l = {.blocks = since, .last = now};
       return true;
     }
-    l.blocks += now;
-    l.brought.clear();
-    if (before == 0 || l.settled) {
+    if (before == 0) {
       return false;
     }
     if (now <= before / few) {
-      l.settled = true;
+      l.settled = l.blocks;
       return false;
     }
     if (now <= last - last / 4 || ++l.surprises != surprises) {
@@ -221,25 +227,21 @@ class footprint_needs final : public launch_needs {
       for (std::size_t id = 0; id < declared_.size(); ++id) {
         if (!declared_[id].empty()) {
           out.put(static_cast<std::uint32_t>(id));
-          out.put(std::uint64_t{declared_[id].size()});
-          for (const block_access& a : declared_[id]) {
-            out.put(a.range.first.value);
-            out.put(a.range.count);
-            out.put(a.mode);
-          }
+          put(out, declared_[id]);
         }
       }
       out.put(static_cast<std::uint64_t>(
-          std::count_if(learning_.begin(), learning_.end(), [](const learning& l) { return !(l == learning{}); })));
+          std::count_if(learning_.begin(), learning_.end(), [](const learning& l) { return !l.empty(); })));
       for (std::size_t id = 0; id < learning_.size(); ++id) {
         const learning& l = learning_[id];
-        if (!(l == learning{})) {
+        if (!l.empty()) {
           out.put(static_cast<std::uint32_t>(id));
           out.put(l.blocks);
           out.put(l.last);
           out.put(l.surprises);
           out.put(l.unlearned_runs);
           out.put(l.settled);
+          put(out, l.since);
         }
       }
     });
@@ -256,10 +258,13 @@ class footprint_needs final : public launch_needs {
         if (id <= before || id > last_id || footprints.find(id) == nullptr) {
           in.refuse("a declaration of an execution ID that there is not, or out of order");
         }
-        slot(declared, id) = load_declaration(in, blocks);
+        slot(declared, id) = load_accesses(in, blocks);
+        if (slot(declared, id).empty()) {
+          in.refuse("a declaration names nothing");
+        }
         before = id;
       }
-      load_learning(in, last_id, learned);
+      load_learning(in, last_id, blocks, learned);
       return footprints;
     });
     declared_ = std::move(declared);
@@ -274,6 +279,9 @@ class footprint_needs final : public launch_needs {
     for (const auto& d : declared_) {
       sum += bytes{d.capacity() * sizeof(block_access)};
     }
+    for (const learning& l : learning_) {
+      sum += bytes{l.since.capacity() * sizeof(block_access)};
+    }
     return sum;
   }
 
@@ -282,14 +290,15 @@ class footprint_needs final : public launch_needs {
 
   // What faults have taught of a launch.
   struct learning {
-    std::uint32_t blocks = 0;             // learned before the run that is executing
-    std::uint32_t last = 0;               // learned in the one before it
-    std::uint32_t surprises = 0;          // since it began to learn
-    std::uint32_t unlearned_runs = 0;     // until its blocks are learned again; 0: they are
-    bool settled = false;                 // a run brought few
-    std::vector<block_access> brought{};  // learned in the run that is executing
+    std::uint32_t blocks = 0;           // learned before the run that is executing
+    std::uint32_t now = 0;              // learned in it
+    std::uint32_t last = 0;             // learned in the one before it
+    std::uint32_t surprises = 0;        // since it began to learn
+    std::uint32_t unlearned_runs = 0;   // until its blocks are learned again; 0: they are
+    std::uint32_t settled = 0;          // blocks that had been learned when it did; 0: it has not
+    std::vector<block_access> since{};  // what was learned after that
 
-    friend bool operator==(const learning&, const learning&) = default;
+    [[nodiscard]] bool empty() const { return blocks == 0 && unlearned_runs == 0; }
   };
 
   // Of what was learned this is left.
@@ -305,8 +314,9 @@ class footprint_needs final : public launch_needs {
     slot(lists_, id).reset();
   }
 
-  static void load_learning(archive_reader& in, execution_id last_id, std::vector<learning>& out) {
-    const std::size_t count = in.get_count(5 * sizeof(std::uint32_t) + sizeof(bool));
+  static void load_learning(archive_reader& in, execution_id last_id, std::uint32_t blocks,
+                            std::vector<learning>& out) {
+    const std::size_t count = in.get_count(6 * sizeof(std::uint32_t) + sizeof(std::uint64_t));
     execution_id before{};
     for (std::size_t i = 0; i < count; ++i) {
       const execution_id id{in.get<std::uint32_t>()};
@@ -318,13 +328,25 @@ class footprint_needs final : public launch_needs {
       l.last = in.get<std::uint32_t>();
       l.surprises = in.get<std::uint32_t>();
       l.unlearned_runs = in.get<std::uint32_t>();
-      l.settled = in.get_bool();
+      l.settled = in.get<std::uint32_t>();
+      l.since = load_accesses(in, blocks);
+      if (l.empty() || l.settled > l.blocks) {
+        in.refuse("faults of an execution ID of which nothing was learned, or less than had been");
+      }
       before = id;
     }
   }
-  [[nodiscard]] static std::vector<block_access> load_declaration(archive_reader& in, std::uint32_t blocks) {
-    std::vector<block_access> declared(in.get_count(2 * sizeof(std::uint32_t) + sizeof(access)));
-    for (block_access& a : declared) {
+  static void put(archive_writer& out, const std::vector<block_access>& all) {
+    out.put(std::uint64_t{all.size()});
+    for (const block_access& a : all) {
+      out.put(a.range.first.value);
+      out.put(a.range.count);
+      out.put(a.mode);
+    }
+  }
+  [[nodiscard]] static std::vector<block_access> load_accesses(archive_reader& in, std::uint32_t blocks) {
+    std::vector<block_access> all(in.get_count(2 * sizeof(std::uint32_t) + sizeof(access)));
+    for (block_access& a : all) {
       a.range.first = block_id{in.get<std::uint32_t>()};
       a.range.count = in.get<std::uint32_t>();
       a.mode = in.get_enum(access::overwrite);
@@ -332,10 +354,7 @@ class footprint_needs final : public launch_needs {
         in.refuse("a declaration names a block that the arena has not got, or none");
       }
     }
-    if (declared.empty()) {
-      in.refuse("a declaration names nothing");
-    }
-    return declared;
+    return all;
   }
 
   footprint_table footprints_{};
