@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-// NOLINTBEGIN(readability-identifier-naming)  the linker's names
 cudaError_t real_prefetch(const void* first, std::size_t size, cudaMemLocation to, unsigned flags,
                           cudaStream_t stream) __asm__("__real_cudaMemPrefetchAsync");
 cudaError_t wrapped_prefetch(const void* first, std::size_t size, cudaMemLocation to, unsigned flags,
@@ -35,7 +34,6 @@ int real_open(deepum_uvm_events** out, const deepum_uvm_options* options, char* 
               std::size_t size) __asm__("__real_deepum_uvm_events_open");
 int wrapped_open(deepum_uvm_events** out, const deepum_uvm_options* options, char* message,
                  std::size_t size) __asm__("__wrap_deepum_uvm_events_open");
-// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
