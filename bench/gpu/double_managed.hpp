@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -33,7 +34,7 @@ namespace deepum::gpu_bench {
 /// Double buffering by hand on managed memory, for a program whose step is known: what a performance engineer would
 /// write with prefetches and discards.
 ///
-/// While a segment computes, one thread brings what the next one needs, and another one takes away what is needed last.
+/// While a segment computes, one thread brings what the next one needs, and two take away what is needed last.
 /// Each has a context of its own, because a migration keeps all launches of its context waiting. Blocks that follow one
 /// another move together, in pieces of 64 MiB. Contents that will be overwritten as a whole are discarded.
 ///
@@ -64,7 +65,9 @@ class double_managed final : public hand_system {
       cuda::check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     }
     inward_ = std::thread([this] { run_lane(inward_jobs_, true); });
-    outward_ = std::thread([this] { run_lane(outward_jobs_, false); });
+    for (std::size_t i = 0; i != outward_.size(); ++i) {
+      outward_[i] = std::thread([this, i] { run_lane(outward_jobs_[i], false); });
+    }
     plan();
   }
   ~double_managed() override {
@@ -74,7 +77,9 @@ class double_managed final : public hand_system {
     }
     changed_.notify_all();
     inward_.join();
-    outward_.join();
+    for (std::thread& t : outward_) {
+      t.join();
+    }
     (void)cuda::worked(cudaStreamSynchronize(stream_));
     for (const cudaEvent_t e : ended_) {
       (void)cuda::worked(cudaEventDestroy(e));
@@ -134,16 +139,17 @@ class double_managed final : public hand_system {
     std::uint64_t segment = 0;
     std::vector<run> runs{};  ///< by address
   };
-  static constexpr std::size_t events = 4;  // the segment that computes, the one before it, and some to spare
+  static constexpr std::size_t outward_threads = 2;  // what they reach together, the library's lanes do
+  static constexpr std::size_t events = 4;           // the segment that computes, the one before it, and some to spare
 
   [[nodiscard]] const segment& current() const {
     return planner_.segments()[static_cast<std::size_t>(segment_number_ % planner_.segments().size())];
   }
 
-  /// Gives both threads what has to be done for the next segment that has not been planned.
+  /// Gives all threads what has to be done for the next segment that has not been planned.
   void plan() {
     job in{.segment = planned_};
-    job out{.segment = planned_};
+    job out{};
     std::vector<move> moves = planner_.next();
     std::sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.unit < b.unit; });
     for (const move& m : moves) {
@@ -163,12 +169,19 @@ class double_managed final : public hand_system {
     }
     // What is discarded leaves at once.
     std::stable_partition(out.runs.begin(), out.runs.end(), [](const job::run& r) { return !r.copies; });
-    ++planned_;
+    std::array<job, outward_threads> out_of{};
+    for (std::size_t i = 0; i != out.runs.size(); ++i) {
+      out_of[i % outward_threads].runs.push_back(out.runs[i]);
+    }
     {
       const std::lock_guard lock(mutex_);
       inward_jobs_.push_back(std::move(in));
-      outward_jobs_.push_back(std::move(out));
+      for (std::size_t i = 0; i != outward_threads; ++i) {
+        out_of[i].segment = planned_;
+        outward_jobs_[i].push_back(std::move(out_of[i]));
+      }
     }
+    ++planned_;
     changed_.notify_all();
   }
 
@@ -293,7 +306,7 @@ class double_managed final : public hand_system {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<job> inward_jobs_{};
-  std::deque<job> outward_jobs_{};
+  std::array<std::deque<job>, outward_threads> outward_jobs_{};
   std::int64_t budget_;  // blocks
   std::int64_t room_;    // blocks that may come
   std::int64_t least_room_;
@@ -303,7 +316,7 @@ class double_managed final : public hand_system {
   bool stopping_ = false;
   std::exception_ptr failure_{};
   std::thread inward_;
-  std::thread outward_;
+  std::array<std::thread, outward_threads> outward_{};
 };
 
 }  // namespace deepum::gpu_bench

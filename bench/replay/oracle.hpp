@@ -151,7 +151,7 @@ class oracle_policy final : public policy {
       }
     }
     dead_.forget_elsewhere(map, out);
-    follower_->write(map, in_flight_.size(), dead_, out);
+    follower_->write(map, in_flight_.size(), 1, dead_, out);
   }
 
   [[nodiscard]] bool holds_launches() const override { return true; }

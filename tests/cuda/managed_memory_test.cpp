@@ -80,9 +80,12 @@ void touch(const std::byte* p, std::size_t n, access mode) { device_touch(p, n, 
 
 /// Memory of so many blocks, and what it reports.
 struct bench {
-  explicit bench(std::uint32_t blocks, deepum::bytes device_memory = 1_GiB, bool feed = false)
+  explicit bench(std::uint32_t blocks, deepum::bytes device_memory = 1_GiB, bool feed = false,
+                 deepum::cuda::migration_context migrations = deepum::cuda::migration_context::own)
       : gpu(device_memory),
-        device(0, feed ? driver.options() : deepum::cuda::device_options{.faults = deepum::cuda::fault_source::none}),
+        device(0, feed ? driver.options()
+                       : deepum::cuda::device_options{.migrations = migrations,
+                                                      .faults = deepum::cuda::fault_source::none}),
         memory(device, deepum::block_size * blocks) {
     fake_cuda::register_kernel(touch);
     fake_cuda::set_fault_delay(std::chrono::microseconds(100));  // a launch outlasts `gpu_clock::lateness`
@@ -170,6 +173,36 @@ TEST_CASE("every command ends once, completed or failed, and the blocks are wher
     CHECK(right);
     CHECK(b.memory.fault_feed() == "none");
     CHECK_FALSE(b.memory.sees_faults());
+  }
+}
+
+TEST_CASE("two evictions move at a time, and one where migrations share the program's context") {
+  using deepum::cuda::migration_context;
+  for (const migration_context migrations : {migration_context::own, migration_context::shared}) {
+    const bool own = migrations == migration_context::own;
+    CAPTURE(own);
+    bench b(16, 1_GiB, false, migrations);
+    (void)b.memory.prefetch({block_id{0}, 16}, 1);
+    REQUIRE(b.ended(1));
+    (void)b.memory.evict({block_id{0}, 1}, 2);
+    REQUIRE(b.ended(2));
+    const cudaStream_t held = stream_of_last_hint();
+    fake_cuda::hold(held);
+    (void)b.memory.evict({block_id{4}, 4}, 3);
+    (void)b.memory.evict({block_id{8}, 4}, 4);
+    if (own) {
+      CHECK(b.ended(3));
+      CHECK(b.events.back().ticket == 4);
+      CHECK_FALSE(b.on_device(8));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      b.poll();
+      CHECK(b.events.back().ticket == 2);
+    }
+    CHECK(b.on_device(4));
+    fake_cuda::resume(held);
+    CHECK(b.ended(4));
+    CHECK_FALSE(b.on_device(4));
   }
 }
 

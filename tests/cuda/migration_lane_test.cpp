@@ -167,11 +167,11 @@ TEST_CASE("to the device one piece moves and the next one is ready; no third one
   REQUIRE(comes([&] { return b.hinted().size() == 2; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   CHECK(b.hinted() == strings{"0+32>device", "32+32>device"});
-  CHECK_FALSE(b.inward->idle());
+  CHECK(b.inward->load() == 1);
   CHECK(b.events.text() == "");
   fake_cuda::resume(s);
   b.settle();
-  CHECK(b.inward->idle());
+  CHECK(b.inward->load() == 0);
   CHECK(b.hinted().size() == 4);
 }
 

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -35,11 +37,11 @@ struct followed_step {
     return s;
   }
 
-  void write() {
+  void write(std::size_t issued = 1) {
     wanted.clear();
     leaving.clear();
     plan p;
-    follower.write(map, 1, dead, p);
+    follower.write(map, issued, 1, dead, p);
     for (const command& c : p.commands) {
       for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
         CHECK((c.what == action::prefetch ? wanted : leaving).insert(b).second);
@@ -124,7 +126,7 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
     std::size_t commands = 0;
     for (std::uint32_t k = 0; k != 48 && commands == 0; ++k) {
       plan p;
-      follower.write(map, 1, dead, p);
+      follower.write(map, 1, 1, dead, p);
       for (const command& c : p.commands) {
         for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
           if (c.what == action::evict) {
@@ -169,7 +171,7 @@ TEST_CASE(
   detail::dead_blocks dead;
   const auto write = [&](std::size_t issued) {
     plan p;
-    follower.write(map, issued, dead, p);
+    follower.write(map, issued, std::min<std::size_t>(issued, 1), dead, p);
     std::vector<std::uint32_t> blocks_for(2);
     for (const command& c : p.commands) {
       CHECK(c.what == action::prefetch);
@@ -189,6 +191,68 @@ TEST_CASE(
   follower.issued(1);
   CHECK(write(2) == std::vector<std::uint32_t>{0, 4});
   CHECK(write(2) == std::vector<std::uint32_t>{0, 0});
+}
+
+TEST_CASE("a whole step that is issued ahead drives nothing out that the plan keeps") {
+  // Blocks that come in the third step, if so many launches are issued, of one stream.
+  const auto blocks_of_a_step = [](std::size_t issued) {
+    followed_step s;
+    std::uint32_t came = 0;
+    for (std::uint32_t k = 0; k != 3 * launches; ++k) {
+      came = k == 2 * launches ? 0 : came;
+      const block_range needed = blocks_of(k % launches);
+      const auto all_there = [&] {
+        bool all = true;
+        for (std::uint32_t b = needed.begin_value(); b != needed.end_value(); ++b) {
+          all = all && s.map.resident(block_id{b});
+        }
+        return all;
+      };
+      for (int tries = 0; !all_there(); ++tries) {
+        REQUIRE(tries != 100);
+        s.write(issued);
+        for (const std::uint32_t b : s.leaving) {
+          s.take_away(block_id{b});
+        }
+        came += static_cast<std::uint32_t>(s.wanted.size());
+        s.bring(64);
+      }
+      s.follower.advance();
+    }
+    return came;
+  };
+  const std::uint32_t least = blocks_of_a_step(1);
+  CHECK(least < launches * blocks_each);
+  CHECK(blocks_of_a_step(launches) == least);
+  CHECK(blocks_of_a_step(3 * launches) == least);
+}
+
+TEST_CASE("of a step that is issued ahead, the first sixteen launches get room for what they write first") {
+  constexpr std::uint32_t count = 40;
+  block_map map(2 * count, location::device(), 70);
+  step_description step;
+  for (std::uint32_t k = 0; k != count; ++k) {
+    step.add_launch(nanoseconds{1});
+    step.add_use({block_id{2 * k}, 2}, access::overwrite);
+    step.add_death({block_id{2 * k}, 2});
+  }
+  for (std::uint32_t b = 0; b != map.size(); ++b) {
+    map.set_liveness(block_id{b}, liveness::live);  // the host has said so, as it does when it issues
+  }
+  step_follower follower(step, {70, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  detail::dead_blocks dead;
+  const auto end_of_room = [&] {
+    plan p;
+    follower.write(map, count, 1, dead, p);
+    std::uint32_t end = 0;
+    for (const command& c : p.commands) {
+      end = std::max(end, c.range.end_value());
+    }
+    return end / 2;
+  };
+  CHECK(end_of_room() == 16 + 4);
+  follower.advance();
+  CHECK(end_of_room() == 1 + 16 + 4);
 }
 
 TEST_CASE("a plan stands no longer where something has turned up that it did not know of") {

@@ -354,7 +354,7 @@ TEST_CASE("some of the budget is left for what arrives early") {
       add_reader(d, blocks(k * 500, 320), duration);
     }
     const step_plan plan = plan_step(step_segments(d), limits(960, nanoseconds{100}));
-    CHECK(*std::max_element(plan.occupied.begin(), plan.occupied.end()) == 950);
+    CHECK(*std::max_element(plan.occupied.begin(), plan.occupied.end()) == 920);
   }
 }
 

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -151,6 +152,9 @@ class managed_memory {
   static allocation allocate(const device& owner, bytes capacity);
 
   bool submit(migration_lane& lane, const migration& m);
+  /// The lane to the host that has less to do.
+  [[nodiscard]] migration_lane& outward();
+  void wait_for_outward();
 
   /// Blocks that hold device memory without being there. When the device is full, the driver may have taken it back.
   [[nodiscard]] std::uint64_t kept_chunks(bytes free) const;
@@ -199,7 +203,7 @@ class managed_memory {
   std::int64_t timed_ahead_ = launches_timed;  // under the watch's lock
   std::atomic<std::int64_t> timed_left_{launches_timed};
   migration_lane inward_;  // last: their threads use what is above
-  migration_lane outward_;
+  std::deque<migration_lane> outward_{};
 };
 
 }  // namespace cuda

@@ -37,14 +37,15 @@ struct migration {
   std::uint64_t ticket = 0;  ///< 0: nobody waits for the end
 };
 
-/// The migrations of one direction: a thread, a stream that has nothing else to do, and if wanted a context of its own.
+/// Migrations of one direction: a thread, a stream that has nothing else to do, and if wanted a context of its own.
 ///
-/// The driver's calls block their thread, an eviction for the whole copy, so that the two directions need two threads.
+/// The driver's calls block their thread, an eviction for the whole copy, so that the two directions need two threads,
+/// and to the host two lanes get more done than one (docs/adr/0006).
 /// Ranges that follow one another are merged, because a call for 2 MiB moves 18 GB/s and one for 64 MiB 45
 /// (docs/adr/0006), and long ones are cut, so that blocks are reported as they come. Prefetches overlap: the next one
 /// is given to the driver before the last one is done.
 ///
-/// Threads: `submit` and `when_idle`, any.
+/// Threads: `submit`, `renew_when_idle`, `wait` and `load`, any.
 class migration_lane {
  public:
   using report = std::function<void(const device_event&)>;
@@ -71,7 +72,8 @@ class migration_lane {
   void renew_when_idle(block_range range);
   /// Waits until everything that was submitted has been carried out.
   void wait();
-  [[nodiscard]] bool idle() const;
+  /// Commands that have not ended.
+  [[nodiscard]] std::size_t load() const;
   /// Whether it has a context of its own.
   [[nodiscard]] bool has_context() const { return context_ && context_->exists(); }
 

@@ -200,7 +200,7 @@ class auto_policy final : public policy {
       if (follower->wants_to_write(map, launches_in_flight())) {
         out.supersedes = true;
         partial_.write(map, out);
-        follower->write(map, launches_in_flight(), dead_, out);
+        follower->write(map, launches_in_flight(), launches_up_to_heads(), dead_, out);
       }
       return;
     }
@@ -382,6 +382,23 @@ class auto_policy final : public policy {
     std::size_t sum = 0;
     for (const per_stream& s : streams_) {
       sum += s.ahead.issued();
+    }
+    return sum;
+  }
+  // Of those, in the order of issue, the first ones until the oldest of each stream is among them. One of the oldest
+  // can begin next.
+  [[nodiscard]] std::size_t launches_up_to_heads() const {
+    launch_id last{};
+    for (const per_stream& s : streams_) {
+      if (s.ahead.issued() != 0 && (!last.valid() || last < s.ahead[0].launch)) {
+        last = s.ahead[0].launch;
+      }
+    }
+    std::size_t sum = 0;
+    for (const per_stream& s : streams_) {
+      for (std::size_t i = 0; i != s.ahead.issued() && s.ahead[i].launch <= last; ++i) {
+        ++sum;
+      }
     }
     return sum;
   }

@@ -22,8 +22,9 @@ inline namespace v0 {
 /// Blocks that a launch is about to write for the first time take room a few launches before it. What the plan does not
 /// know of and is on the device leaves when there is no other room, and what is dead gives its room first. Where the
 /// host keeps a copy of what is on the device, and the outward link is idle, blocks that will leave later are copied
-/// out ahead. Should an issued launch find no room all the same, because things went otherwise than planned, what is
-/// needed last leaves.
+/// out ahead. Should a launch that could begin next find no room all the same, because things went otherwise than
+/// planned, what is needed last leaves. A host that issues a whole step ahead changes nothing of the plan: its later
+/// launches find their room when it is their turn.
 ///
 /// Not synchronised. Cost of a plan: linear in the blocks it moves, and each block of a launch is looked at about once
 /// a step.
@@ -67,12 +68,7 @@ class step_follower {
     looked_ = std::max(looked_, now_);
   }
   /// A launch was issued, so many launches after the executing one.
-  void issued(std::size_t distance) {
-    look_again(distance);
-    for (near_ = std::max(near_, now_); near_ <= now_ + distance + writes_ahead; ++near_) {
-      look_again(near_ - now_);
-    }
-  }
+  void issued(std::size_t distance) { look_again(distance); }
   /// Blocks left the device, or hold contents again.
   void look_again(block_range blocks) {
     for_each_next_use(blocks, [&](std::uint64_t distance) { look_again(distance); });
@@ -107,9 +103,11 @@ class step_follower {
   }
 
   /// @param issued  Launches that are issued and not finished, the executing one among them.
+  /// @param heads   Of those, in the order of issue, the first ones until all streams' oldest are among them.
   /// @param dead    Gives room before anything that has contents does.
-  void write(const block_map& map, std::size_t issued, detail::dead_blocks& dead, plan& out) {
-    collect_missing(map, issued);
+  void write(const block_map& map, std::size_t issued, std::size_t heads, detail::dead_blocks& dead, plan& out) {
+    const std::uint64_t near = std::max<std::uint64_t>(heads, std::uint64_t{schedule_.reach().launches} + 1);
+    collect_missing(map, issued, near);
     std::int64_t room = detail::room_to_come(map);
     // For what is wanted now and for the next plan, so that nothing waits for it then.
     const std::int64_t room_at_hand = static_cast<std::int64_t>(wanted_.size()) + blocks_each_way_;
@@ -125,7 +123,7 @@ class step_follower {
       room += write_strays(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
     }
     if (room < static_cast<std::int64_t>(urgent_)) {
-      room += write_farthest(map, issued, static_cast<std::int64_t>(urgent_) - room, out);
+      room += write_farthest(map, near, static_cast<std::int64_t>(urgent_) - room, out);
     }
     write_prefetches(map, static_cast<std::size_t>(std::max<std::int64_t>(0, room)), out);
     all_placed_ = wanted_.size() == blocks_each_way_ && room >= blocks_each_way_;
@@ -154,8 +152,10 @@ class step_follower {
   static constexpr bytes enough{std::uint64_t{64} << 20};        // may move until it is asked again, where all did fit
   static constexpr bytes written_back{std::uint64_t{32} << 20};  // in a plan, at most
   static constexpr std::uint64_t launches_per_plan = 8;          // at most
-  // Launches behind the last one that is issued whose first writes get room already: so that it is there when they are
-  // issued, for a host that waits before each.
+  // Launches whose first writes get room already: of those that are issued so many, and behind them a few more, so that
+  // it is there when they are issued, for a host that waits before each. All that are issued may be the whole step, and
+  // the plan has no room for what they write until shortly before.
+  static constexpr std::uint64_t issued_writes = 16;
   static constexpr std::uint64_t writes_ahead = 4;
 
   [[nodiscard]] bool known(block_id b) const { return b.value < segment_of_.size() && segment_of_[b.value] != none; }
@@ -180,6 +180,16 @@ class step_follower {
 
   // --- what comes ---
 
+  // The first writes of some launches more get room.
+  void come_near(std::size_t issued) {
+    if (issued == 0) {
+      return;
+    }
+    const std::uint64_t end = now_ + std::min<std::uint64_t>(issued, issued_writes) + writes_ahead;
+    for (near_ = std::max(near_, now_); near_ < end; ++near_) {
+      look_again(near_ - now_);
+    }
+  }
   // A block and the launch for which it is missing.
   struct missing_block {
     block_id block{};
@@ -187,11 +197,12 @@ class step_follower {
   };
 
   // The first blocks that are not there and can come, in the order of need.
-  void collect_missing(const block_map& map, std::size_t issued) {
+  void collect_missing(const block_map& map, std::size_t issued, std::uint64_t near) {
     const fetch_reach reach = schedule_.reach();
-    const std::uint64_t end = now_ + std::max<std::uint64_t>(issued, std::uint64_t{reach.launches} + 1);
+    const std::uint64_t end = now_ + std::max<std::uint64_t>(issued, near);
     correct_missing(map, issued);
     wanted_.clear();
+    for_issued_ = 0;
     urgent_ = 0;
     std::size_t next = done_;
     for (;;) {
@@ -200,7 +211,8 @@ class step_follower {
         const bool missing = is_missing(map, m.block, m.at);
         if (missing && m.at >= now_) {
           want(m);
-          urgent_ += m.at < now_ + issued ? 1 : 0;
+          for_issued_ += m.at < now_ + issued ? 1 : 0;
+          urgent_ += m.at < now_ + std::min<std::uint64_t>(issued, near) ? 1 : 0;
           continue;
         }
         if (missing) {  // the launch did without it, and another one may want it
@@ -211,7 +223,7 @@ class step_follower {
       if (wanted_.size() == blocks_each_way_ || looked_ >= end) {
         break;
       }
-      append_missing_of(map, looked_, issued, missing_);
+      append_missing_of(map, looked_, missing_);
       ++looked_;
     }
     if (reach.blocks != 0 && wanted_.empty()) {
@@ -228,6 +240,7 @@ class step_follower {
   }
   // Something has changed for some of the launches that have been looked at.
   void correct_missing(const block_map& map, std::size_t issued) {
+    come_near(issued);
     if (again_.empty()) {
       return;
     }
@@ -238,7 +251,7 @@ class step_follower {
         continue;
       }
       found_.clear();
-      append_missing_of(map, at, issued, found_);
+      append_missing_of(map, at, found_);
       const auto before = [](const missing_block& m, std::uint64_t launch) { return m.at < launch; };
       const auto begin = missing_.begin() + static_cast<std::ptrdiff_t>(done_);
       const auto from = std::lower_bound(begin, missing_.end(), at, before);
@@ -253,13 +266,11 @@ class step_follower {
   }
   // Appends the blocks that the launch is the next to use and that are not there. Those that are dead, or on their way
   // out, are looked at again when that is over.
-  void append_missing_of(const block_map& map, std::uint64_t at, std::size_t issued,
-                         std::vector<missing_block>& out) const {
+  void append_missing_of(const block_map& map, std::uint64_t at, std::vector<missing_block>& out) const {
     const step_segments& step = schedule_.step();
-    const bool soon = at < std::max(near_, now_ + issued);
     for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
       const bool returns = step.gaps()[step.gap_before(gap)].returns;
-      if ((!soon && !returns) || !next_used_by(gap, at)) {
+      if ((at >= near_ && !returns) || !next_used_by(gap, at)) {
         continue;  // it takes room shortly before it is written
       }
       const block_range blocks = step.blocks_of(step.gaps()[gap]);
@@ -311,7 +322,8 @@ class step_follower {
     const std::size_t from = out.commands.size();
     for (std::size_t i = 0; i != std::min(room, wanted_.size()); ++i) {
       detail::append(
-          out, {.what = action::prefetch, .why = i < urgent_ ? reason::issued : reason::predicted, .to = map.device()},
+          out,
+          {.what = action::prefetch, .why = i < for_issued_ ? reason::issued : reason::predicted, .to = map.device()},
           wanted_[i], blocks_each_way_, from);
     }
   }
@@ -375,11 +387,11 @@ class step_follower {
       return clean ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
     });
   }
-  std::int64_t write_farthest(const block_map& map, std::size_t issued, std::int64_t count, plan& out) {
+  std::int64_t write_farthest(const block_map& map, std::uint64_t near, std::int64_t count, plan& out) {
     const step_segments& step = schedule_.step();
     order_.clear();
     for (std::uint32_t s = 0; s != step.segments().size(); ++s) {
-      if (schedule_.launches_until_use(s) >= std::max<std::size_t>(issued, 1)) {
+      if (schedule_.launches_until_use(s) >= near) {
         order_.push_back(s);
       }
     }
@@ -390,7 +402,7 @@ class step_follower {
     for (const std::uint32_t s : order_) {
       const block_range blocks = step.segments()[s].blocks;
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
-        if (map.resident(block_id{b}) && map[block_id{b}].users == 0) {
+        if (map.resident(block_id{b})) {
           made += give_up(map, block_id{b}, reason::make_room, out) ? 1 : 0;
         }
       }
@@ -438,7 +450,8 @@ class step_follower {
   // Of the plan being made; kept for their memory.
   std::vector<missing_block> found_{};
   std::vector<block_id> wanted_{};
-  std::size_t urgent_ = 0;  // of those: for launches that are issued
+  std::size_t for_issued_ = 0;  // of those: for launches that are issued
+  std::size_t urgent_ = 0;      // of those: for launches that could begin next, or that the plan has room for by now
   std::vector<std::uint32_t> order_{};
 };
 

@@ -534,7 +534,7 @@ class step_planner {
     largest = std::max(largest, step.need(k));
   }
   const std::uint32_t unit = std::min(limits.budget / 24, largest / 8);
-  return {.margin = unit / 4,
+  return {.margin = unit,
           .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U)),
           .begins = stretched_begins(step, limits, returning)};
 }

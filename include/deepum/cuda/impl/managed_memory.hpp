@@ -38,8 +38,11 @@ DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
       base_(allocate(owner, capacity)),
       marks_(static_cast<std::uint32_t>(capacity / block_size)),
       watch_(owner.properties().ordinal),
-      inward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }),
-      outward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }) {
+      inward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }) {
+  // In one context they would wait for each other.
+  for (int i = 0; i < (owner.options().migrations == migration_context::own ? 2 : 1); ++i) {
+    outward_.emplace_back(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); });
+  }
   found_feed found = find_fault_feed(owner.options(), owner.properties().ordinal, base_.get(), capacity,
                                      [this](cuda::fault_feed& feed) { return calibrate(feed); });
   feed_ = std::move(found.feed);
@@ -64,7 +67,7 @@ DEEPUM_SEPARATE bool managed_memory::prefetch(block_range range, std::uint64_t t
 }
 
 DEEPUM_SEPARATE bool managed_memory::evict(block_range range, std::uint64_t ticket) {
-  return submit(outward_, {.what = action::evict, .why = reason::requested, .range = range, .ticket = ticket});
+  return submit(outward(), {.what = action::evict, .why = reason::requested, .range = range, .ticket = ticket});
 }
 
 DEEPUM_SEPARATE bool managed_memory::discard(block_range range, std::uint64_t ticket) {
@@ -88,7 +91,7 @@ DEEPUM_SEPARATE void managed_memory::renew(block_range range) {
       [this](block_range run) {
         for (; !run.empty(); run.first.value += migration_lane::blocks_outward) {
           const std::uint32_t count = std::min(run.count, migration_lane::blocks_outward);
-          outward_.renew_when_idle({run.first, count});
+          outward_.front().renew_when_idle({run.first, count});
           run.count -= count;
         }
       });
@@ -106,8 +109,8 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
   // What is duplicated is current on the host already.
   for_each_run(
       range, [this](block_id b) { return !marks_.has(b, mark::duplicated); },
-      [this](block_range run) { outward_.submit({.what = action::evict, .why = reason::host, .range = run}); });
-  outward_.wait();
+      [this](block_range run) { outward().submit({.what = action::evict, .why = reason::host, .range = run}); });
+  wait_for_outward();
 }
 
 DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
@@ -152,7 +155,7 @@ DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
 DEEPUM_SEPARATE void managed_memory::detach() {
   watch_.detach();
   inward_.wait();
-  outward_.wait();
+  wait_for_outward();
 }
 
 DEEPUM_SEPARATE void managed_memory::remove(launch_log& log) {
@@ -191,6 +194,20 @@ DEEPUM_SEPARATE bool managed_memory::submit(migration_lane& lane, const migratio
   watch_.command_submitted(m.ticket);
   lane.submit(m);
   return true;
+}
+
+DEEPUM_SEPARATE migration_lane& managed_memory::outward() {
+  migration_lane* least = &outward_.front();
+  for (migration_lane& lane : outward_) {
+    least = lane.load() < least->load() ? &lane : least;
+  }
+  return *least;
+}
+
+DEEPUM_SEPARATE void managed_memory::wait_for_outward() {
+  for (migration_lane& lane : outward_) {
+    lane.wait();
+  }
 }
 
 DEEPUM_SEPARATE std::uint64_t managed_memory::kept_chunks(bytes free) const {

@@ -80,9 +80,9 @@ DEEPUM_SEPARATE void migration_lane::wait() {
   settled_.wait(lock, [this] { return busy_ == 0; });
 }
 
-DEEPUM_SEPARATE bool migration_lane::idle() const {
+DEEPUM_SEPARATE std::size_t migration_lane::load() const {
   const std::lock_guard lock(mutex_);
-  return busy_ == 0;
+  return busy_;
 }
 
 DEEPUM_SEPARATE void migration_lane::enter() const {
