@@ -11,6 +11,7 @@
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/cuda/stream.hpp>
+#include <deepum/policy/step_segments.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/trace.hpp>
 #include <deepum/units.hpp>
@@ -50,6 +51,8 @@ struct bench_settings {
   link_rates pinned{};
   memory_choices choices{};                               ///< for the library's systems
   std::vector<std::unique_ptr<trace>>* traces = nullptr;  ///< gets one of each of the library's arenas; null: of none
+  /// Gets the name and the step of a model whose step is recorded; empty: its launches are not timed.
+  std::function<void(const std::string&, const step_description&)> take_step{};
   std::function<void(const std::string&)> say = [](const std::string&) {};
 
   [[nodiscard]] bool wants(std::string_view system) const {

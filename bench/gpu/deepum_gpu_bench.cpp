@@ -28,11 +28,13 @@
 #include "model_runs.hpp"
 #include "nlohmann/json.hpp"
 #include "policy_checks.hpp"
+#include "replay/step_json.hpp"
 #include "report.hpp"
 #include "safety.hpp"
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/error.hpp>
+#include <deepum/policy/step_segments.hpp>
 #include <deepum/trace.hpp>
 #include <deepum/units.hpp>
 
@@ -122,6 +124,7 @@ ABSL_FLAG(std::string, json, "", "file for all that was measured, step by step")
 ABSL_FLAG(std::string, trace, "",
           "file for a trace of the last launches, copies, faults and stalls under each of the library's systems, for "
           "ui.perfetto.dev and ./run report");
+ABSL_FLAG(std::string, step, "", "file for the step of train or evaluate as lp_bound.py reads it");
 ABSL_FLAG(std::string, commit, "", "what was measured, for the JSON file: git describe --always --dirty");
 
 namespace deepum::gpu_bench {
@@ -381,6 +384,10 @@ absl::StatusOr<options> options_from_flags() {
   }
   o.bf16 = precision == "bf16";
   if (absl::Status status = layers_from_flags(o); !status.ok()) return status;
+  if (!absl::GetFlag(FLAGS_step).empty() && (o.checks() || !(o.runs("train") || o.runs("evaluate")))) {
+    return absl::InvalidArgumentError("--step is recorded by train and evaluate alone: add one of them to --programs" +
+                                      std::string(o.checks() ? ", and leave checks out" : ""));
+  }
   if (std::getenv("DEEPUM_POLICY") != nullptr) {
     return absl::FailedPreconditionError("DEEPUM_POLICY is set and would replace what --systems chooses; unset it");
   }
@@ -488,6 +495,8 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   settings.energy = &energy;
   const deepum_program::json_file file{absl::GetFlag(FLAGS_json), 1};
   if (absl::Status status = file.check(); !status.ok()) return status;
+  const deepum_program::json_file step_file{absl::GetFlag(FLAGS_step), -1};
+  if (absl::Status status = step_file.check(); !status.ok()) return status;
   const std::string trace_path = absl::GetFlag(FLAGS_trace);
   std::vector<std::unique_ptr<trace>> traces;
   if (!trace_path.empty()) {
@@ -561,8 +570,20 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   const auto models = [&](const bench_settings& s, const train_gpt::model_shape& shape, train_gpt::purpose use) {
     return in_precision(o.bf16, [&]<class T>() { return model_runs<T>(s, shape, use).run(); });
   };
-  if (o.runs("train")) add(models(settings, o.shape, train_gpt::purpose::training));
-  if (o.runs("evaluate")) add(models(settings, o.evaluate_shape, train_gpt::purpose::evaluation));
+  absl::Status step_saved;
+  if (!absl::GetFlag(FLAGS_step).empty()) {
+    settings.take_step = [&](const std::string& name, const step_description& step) {
+      step_saved = step_file.save(replay::json_of(name, 1, step));
+    };
+  }
+  if (o.runs("train")) {
+    add(models(settings, o.shape, train_gpt::purpose::training));
+    settings.take_step = {};  // the file is of the first program
+  }
+  if (o.runs("evaluate")) {
+    add(models(settings, o.evaluate_shape, train_gpt::purpose::evaluation));
+    settings.take_step = {};
+  }
   if (o.runs("gather")) add(gather_runs(settings, o.gather).run());
   if (o.runs("fits")) {
     with_memory(o.memory, [&]<class Memory>() {
@@ -603,7 +624,7 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
       runs.push_back(t.get());
     trace::save(trace_path, runs);
   }
-  return saved;
+  return step_saved.ok() ? saved : step_saved;
 }
 
 int run() {

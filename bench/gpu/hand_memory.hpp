@@ -110,6 +110,12 @@ class hand_arena {
     parts_.insert(parts_.begin() + static_cast<std::ptrdiff_t>(found), made.begin(), made.end());
   }
 
+  /// @param watch  From now on called with what a program says of the value of contents; empty: nobody is.
+  void set_watch(std::function<void(const value_change&)> watch) { watch_ = std::move(watch); }
+  /// What is said of the arena does nothing to its memory.
+  void mark_inactive(const void* p, bytes size) const { tell(p, size, false); }
+  void mark_active(const void* p, bytes size) const { tell(p, size, true); }
+
   [[nodiscard]] bytes capacity() const { return capacity_; }
   [[nodiscard]] std::byte* base() const { return base_; }
   /// By address.
@@ -142,10 +148,17 @@ class hand_arena {
   }
 
  private:
+  void tell(const void* p, bytes size, bool of_value) const {
+    if (const std::optional<bytes> offset = offset_of(p); watch_ && offset) {
+      watch_({*offset, size, of_value});
+    }
+  }
+
   std::byte* base_;
   bytes capacity_;
   std::uint64_t end_ = 0;
   std::vector<part> parts_{};
+  std::function<void(const value_change&)> watch_{};
 };
 
 /// What happens around the launches of a stream, and where their memory is. This one does nothing.
@@ -275,10 +288,16 @@ class hand_stream {
   std::uint64_t launches_ = 0;
 };
 
-/// Writes down what is launched.
+/// Writes down what is launched, and what is said of the value of contents.
 class step_recorder final : public launch_hook {
  public:
-  explicit step_recorder(const hand_arena& arena) : arena_(arena) {}
+  explicit step_recorder(hand_arena& arena) : arena_(arena) {
+    arena_.set_watch(
+        [this](const value_change& c) { (launches_.empty() ? first_ : launches_.back().changes).push_back(c); });
+  }
+  ~step_recorder() override { arena_.set_watch({}); }
+  step_recorder(const step_recorder&) = delete;
+  step_recorder& operator=(const step_recorder&) = delete;
 
   void before(std::string_view name, std::span<const operand> operands) override {
     step_program::launch& l = launches_.emplace_back();
@@ -289,11 +308,20 @@ class step_recorder final : public launch_hook {
       }
     }
   }
-  [[nodiscard]] step_program take() { return {arena_.capacity(), arena_.parts(), std::move(launches_)}; }
+  /// Ends the recording.
+  [[nodiscard]] step_program take() {
+    arena_.set_watch({});
+    if (!launches_.empty()) {
+      std::vector<value_change>& last = launches_.back().changes;
+      last.insert(last.end(), first_.begin(), first_.end());
+    }
+    return {arena_.capacity(), arena_.parts(), std::move(launches_)};
+  }
 
  private:
-  const hand_arena& arena_;
+  hand_arena& arena_;
   std::vector<step_program::launch> launches_{};
+  std::vector<value_change> first_{};  // said before the first launch
 };
 
 /// What a memory system written by hand has moved.

@@ -9,6 +9,7 @@
 #include "double_managed.hpp"
 #include "double_pinned.hpp"
 #include "hand_memory.hpp"
+#include "recorded_step.hpp"
 #include "report.hpp"
 #include "slot_operations.hpp"
 #include <deepum/error.hpp>
@@ -225,6 +226,15 @@ class model_runs {
           run.steps.push_back(next());
         }
       });
+      if (settings_.take_step) {  // behind the timed steps: they are the same whether or not it is asked for
+        step_timer timer(program_.launches.size(), stream.native());
+        stream.set_hook(&timer);
+        (void)next();
+        stream.synchronize();
+        stream.set_hook(nullptr);
+        const auto median = nanoseconds{static_cast<std::int64_t>(median_ns(run))};
+        settings_.take_step(report_.name, described(program_, at_most(timer.times(), median)));
+      }
       while (number < most) {
         (void)next();
       }

@@ -82,12 +82,20 @@ class launch_timer {
   void mark(std::size_t launches, cudaStream_t q) {
     cuda::check(cudaEventRecord(events_[launches], q), "cudaEventRecord");
   }
-  /// All of them have finished.
-  void add_to(launch_times& times, const layered_step& s) const {
+  /// By launch. All of them have finished.
+  [[nodiscard]] std::vector<nanoseconds> times() const {
+    std::vector<nanoseconds> all;
     for (std::size_t i = 0; i + 1 < events_.size(); ++i) {
       float ms = 0;
       cuda::check(cudaEventElapsedTime(&ms, events_[i], events_[i + 1]), "cudaEventElapsedTime");
-      times.add(s, i, nanoseconds{static_cast<std::int64_t>(static_cast<double>(ms) * 1e6)});
+      all.emplace_back(static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
+    }
+    return all;
+  }
+  void add_to(launch_times& to, const layered_step& s) const {
+    const std::vector<nanoseconds> all = times();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      to.add(s, i, all[i]);
     }
   }
 

@@ -27,11 +27,19 @@ struct touch {
   access mode = access::update;
 };
 
+/// What a program says of its memory's contents: whether they are of value.
+struct value_change {
+  bytes offset{};
+  bytes size{};
+  bool of_value = true;
+};
+
 /// One step of a program, as it was recorded: what each launch touches, in order of issue.
 struct step_program {
   struct launch {
     std::string name{};
     std::vector<touch> touches{};
+    std::vector<value_change> changes{};  ///< said behind it, in order; behind the last one: also before the first one
   };
   bytes capacity{};
   std::vector<part> parts{};  ///< by address

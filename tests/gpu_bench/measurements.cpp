@@ -13,6 +13,7 @@
 #include "gpu/model_runs.hpp"
 #include "gpu/policy_checks.hpp"
 #include "gpu_bench/host_kernels.hpp"
+#include <deepum/policy/step_segments.hpp>
 #include <deepum/units.hpp>
 
 #include <doctest/doctest.h>
@@ -229,7 +230,25 @@ TEST_CASE("a training step and a forward pass have the same losses under all sys
     bench_settings settings =
         settings_for({"resident", "um", "once", "double_managed", "double_pinned", "lru", "deepum", "auto"});
     if (trains) settings.budgets = {70};  // what one launch of so small a model needs is much of it
+    std::string name;
+    deepum::step_description step;
+    settings.take_step = [&](const std::string& program, const deepum::step_description& s) {
+      name = program;
+      step = s;
+    };
     const program_report r = model_runs<float>(settings, own, use).run();
+    CHECK(name == r.name);
+    CHECK(r.runs.front().notes == std::to_string(step.size()) + " launches in a step");
+    deepum::nanoseconds launches{};
+    for (std::uint32_t k = 0; k != step.size(); ++k)
+      launches += step[k].duration;
+    CHECK(launches.count() > 0);
+    CHECK(static_cast<double>(launches.count()) <= median_ns(r.runs.front()));
+    const deepum::step_segments segments(step);
+    const auto gaps = segments.gaps();
+    // Weights that are only read leave without a copy; of what layers keep for the backward pass nothing comes back.
+    CHECK(std::any_of(gaps.begin(), gaps.end(), [](const deepum::step_gap& g) { return !g.writes; }) == !trains);
+    CHECK(std::any_of(gaps.begin(), gaps.end(), [](const deepum::step_gap& g) { return !g.returns; }) == trains);
     const std::size_t budgets = settings.budgets.size();
     REQUIRE(r.runs.size() == 1 + 7 * budgets);
     REQUIRE(r.bounds.size() == budgets);
