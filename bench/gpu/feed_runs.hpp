@@ -9,6 +9,7 @@
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,46 +26,57 @@ struct feed_cost {
   std::vector<double> ms{};  ///< of a kernel that reads everything from the host, by attempt
   std::uint64_t faults = 0;  ///< that the library was told of, in all attempts
   std::uint64_t lost = 0;
-  nlohmann::ordered_json counts = nlohmann::ordered_json::object();  ///< of the reader of the driver's events
+  nlohmann::ordered_json counts = nlohmann::ordered_json::object();  ///< of the reader of the driver's events, the last
 };
 
+/// The feeds take turns, round by round, so that a processor that is slower for a while is so for all of them: the
+/// driver serves faults on it. Each turn has an arena of its own, because a feed costs all faults of its process.
 class feed_runs {
  public:
   /// @param size  Memory that faults.
   feed_runs(const bench_settings& settings, bytes size) : settings_(settings), size_(size) {}
 
+  /// That of no feed comes first.
   [[nodiscard]] std::vector<feed_cost> run() {
-    std::vector<feed_cost> out;
-    for (const auto& [name, source] :
-         {std::pair{"none", cuda::fault_source::none}, std::pair{"driver", cuda::fault_source::driver},
-          std::pair{"cupti", cuda::fault_source::cupti}, std::pair{"none again", cuda::fault_source::none}}) {
-      settings_.say(std::string("fault feed: ") + name);
-      feed_cost cost{.feed = name};
-      try {
-        one(cost, source);
-      } catch (const error& e) {
-        if (e.code() != status::unsupported) {
-          throw;
+    constexpr std::array sources{std::pair{"none", cuda::fault_source::none},
+                                 std::pair{"driver", cuda::fault_source::driver},
+                                 std::pair{"cupti", cuda::fault_source::cupti}};
+    std::vector<feed_cost> out(sources.size());
+    for (int r = 0; r < rounds; ++r) {
+      settings_.say(absl::StrFormat("fault feeds, round %d", r + 1));
+      for (std::size_t i = 0; i < sources.size(); ++i) {
+        feed_cost& cost = out[i];
+        cost.feed = sources[i].first;
+        if (!cost.skipped.empty()) {
+          continue;
         }
-        cost.skipped = e.what();
+        try {
+          one(cost, sources[i].second);
+        } catch (const error& e) {
+          if (e.code() != status::unsupported) {
+            throw;
+          }
+          cost.skipped = e.what();
+        }
       }
-      out.push_back(std::move(cost));
     }
     return out;
   }
 
   [[nodiscard]] std::string table_of(const std::vector<feed_cost>& all) const {
     std::string text =
-        absl::StrFormat("\nDemand paging of %d MiB with a feed of its faults\n  %-10s %10s %10s %10s %10s\n",
-                        size_.count >> 20, "", "median", "GB/s", "faults", "lost");
+        absl::StrFormat("\nDemand paging of %d MiB with a feed of its faults\n  %-10s %10s %10s %10s %10s %10s %10s\n",
+                        size_.count >> 20, "", "median", "least", "median", "least", "faults", "lost");
     for (const feed_cost& c : all) {
       if (!c.skipped.empty()) {
         absl::StrAppendFormat(&text, "  %-10s %s\n", c.feed, c.skipped);
         continue;
       }
-      const double ms = quantile(c.ms, 0.5);
-      absl::StrAppendFormat(&text, "  %-10s %7.2f ms %10.2f %10d %10d\n", c.feed, ms,
-                            static_cast<double>(size_.count) / ms / 1e6, c.faults, c.lost);
+      const auto more = [&](double share) {  // per cent
+        return 100 * (quantile(c.ms, share) / quantile(all.front().ms, share) - 1);
+      };
+      absl::StrAppendFormat(&text, "  %-10s %7.2f ms %7.2f ms %+8.1f %% %+8.1f %% %10d %10d\n", c.feed,
+                            quantile(c.ms, 0.5), quantile(c.ms, 0), more(0.5), more(0), c.faults, c.lost);
     }
     return text;
   }
@@ -84,7 +96,8 @@ class feed_runs {
 
  private:
   using word = deepum_gpu_bench_kernels::word;
-  static constexpr int attempts = 7;
+  static constexpr int rounds = 6;
+  static constexpr int attempts = 5;  // in a round
 
   void one(feed_cost& cost, cuda::fault_source source) {
     const cuda::driver_fault_feed* driver = nullptr;
@@ -123,8 +136,8 @@ class feed_runs {
     stream.synchronize();
     expects(sum == std::uint64_t{attempts} * n * 0x01010101U, "demand paging has read something else");
     const statistics s = arena.statistics();
-    cost.faults = s.faults - before;
-    cost.lost = s.lost_faults;
+    cost.faults += s.faults - before;
+    cost.lost += s.lost_faults;
     if (driver != nullptr) {
       const deepum_uvm_counts c = driver->counts();
       cost.counts = {{"read", c.read},
