@@ -193,6 +193,37 @@ TEST_CASE(
   CHECK(write(2) == std::vector<std::uint32_t>{0, 0});
 }
 
+TEST_CASE("what leaves does so 16 MiB at a time, so that what waits for its room can come") {
+  // Two tensors of 48 blocks take turns on a device that has room for one and a half.
+  block_map map(96, location::device(), 72);
+  step_description step;
+  for (std::uint32_t k = 0; k != 2; ++k) {
+    step.add_launch(nanoseconds{1});
+    step.add_use({block_id{48 * k}, 48}, access::update);
+  }
+  for (std::uint32_t b = 0; b != map.size(); ++b) {
+    map.set_liveness(block_id{b}, liveness::live);
+    map.write_on_host(block_id{b});
+  }
+  step_follower follower(step, {72, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  for (std::uint32_t b = 0; b != 72; ++b) {
+    map.start_arriving(block_id{b});
+    map.arrive(block_id{b}, false);
+    follower.arrived({block_id{b}, 1});
+  }
+  follower.advance();
+  detail::dead_blocks dead;
+  plan p;
+  follower.write(map, 1, 1, dead, p);
+  std::vector<std::uint32_t> leaving;
+  for (const command& c : p.commands) {
+    if (c.what == action::evict) {
+      leaving.push_back(c.range.count);
+    }
+  }
+  CHECK(leaving == std::vector<std::uint32_t>{8, 8, 8});
+}
+
 TEST_CASE("a whole step that is issued ahead drives nothing out that the plan keeps") {
   // Blocks that come in the third step, if so many launches are issued, of one stream.
   const auto blocks_of_a_step = [](std::size_t issued) {

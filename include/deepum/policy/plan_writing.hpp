@@ -24,6 +24,9 @@ inline constexpr bytes bytes_per_plan{std::uint64_t{256} << 20};
 inline constexpr bytes bytes_per_command{std::uint64_t{64} << 20};
 [[nodiscard]] inline std::uint32_t blocks_per_command(const block_map& map) { return map.blocks_in(bytes_per_command); }
 
+/// The same, of what leaves while other blocks wait for its room: they can come when the command is over.
+inline constexpr bytes bytes_per_departure{std::uint64_t{16} << 20};
+
 /// Appends a block to a plan, growing the last command where that is of the same kind and the block follows directly.
 /// @param limit  Blocks in a command at most.
 /// @param from   Commands before this place are not grown.

@@ -152,7 +152,7 @@ class recurring_step {
         step.add_death(deaths_[death].second);
       }
     }
-    limits_ = {map.budget(), block_copy, block_copy};
+    limits_ = {map.budget(), block_copy, block_copy, map.blocks_in(enough_in_flight)};
     follower_.emplace(step, limits_, launches_.position(), map, write_back_);
     planned_deaths_ = deaths_;
     planned_period_ = launches_.period();

@@ -414,7 +414,7 @@ class step_follower {
       return false;
     }
     detail::append(out, {.what = action::evict, .why = why, .to = location::host()}, b,
-                   detail::blocks_per_command(map));
+                   map.blocks_in(detail::bytes_per_departure));
     return true;
   }
 

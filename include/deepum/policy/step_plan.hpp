@@ -534,7 +534,7 @@ class step_planner {
     largest = std::max(largest, step.need(k));
   }
   const std::uint32_t unit = std::min(limits.budget / 24, largest / 8);
-  return {.margin = unit,
+  return {.margin = std::min(limits.budget / 24, std::max(unit, limits.in_flight)),
           .window = std::max(nanoseconds{1}, limits.in_per_block * std::max(unit, 1U)),
           .begins = stretched_begins(step, limits, returning)};
 }
@@ -545,7 +545,7 @@ class step_planner {
 /// so that the link has the time to take them out and to bring them back.
 ///
 /// Room is made by Belady's rule around the cycle, with three changes. A margin of the budget is left free, so that
-/// what is needed soon can arrive early. Copies are spread: no window of the step gets more of them than the link has
+/// what is needed soon can arrive early, and copies go on while the next launch still needs all that it uses. Copies are spread: no window of the step gets more of them than the link has
 /// the time for in either direction, as long as another gap can be chosen. Blocks do not leave in gaps so short that
 /// the copies would not be done in time, unless the budget cannot be kept without. Where all fits, nothing leaves.
 ///

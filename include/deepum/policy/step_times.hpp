@@ -17,7 +17,10 @@ struct step_limits {
   std::uint32_t budget = 0;     ///< blocks that the device may hold
   nanoseconds in_per_block{};   ///< time that the link takes to bring a block in
   nanoseconds out_per_block{};  ///< and to take one out
+  std::uint32_t in_flight = 0;  ///< blocks that are on their way when the links have enough to do, both ways together
 };
+/// For `step_limits::in_flight`.
+inline constexpr bytes enough_in_flight{std::uint64_t{64} << 20};
 
 namespace detail {
 
