@@ -30,8 +30,9 @@ struct device_properties {
 
 /// Which thread of the driver's do migrations disturb.
 enum class migration_context : std::uint8_t {
-  /// A context for each direction, beside the program's. A prefetch call holds a lock of its context, which launches
-  /// need too; to the host that is for the whole copy (docs/adr/0006). Costs about 0.5 GiB of device memory each.
+  /// Three contexts beside the program's, one to the device and two to the host. A prefetch call holds a lock of its
+  /// context, which launches need too; to the host that is for the whole copy (docs/adr/0006). Costs about 0.5 GiB of
+  /// device memory each.
   own,
   /// The program's own: no memory, and launches wait for up to a piece of a migration, some milliseconds.
   shared,

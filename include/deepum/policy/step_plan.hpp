@@ -545,9 +545,10 @@ class step_planner {
 /// so that the link has the time to take them out and to bring them back.
 ///
 /// Room is made by Belady's rule around the cycle, with three changes. A margin of the budget is left free, so that
-/// what is needed soon can arrive early, and copies go on while the next launch still needs all that it uses. Copies are spread: no window of the step gets more of them than the link has
-/// the time for in either direction, as long as another gap can be chosen. Blocks do not leave in gaps so short that
-/// the copies would not be done in time, unless the budget cannot be kept without. Where all fits, nothing leaves.
+/// what is needed soon can arrive early, and copies go on while the next launch still needs all that it uses. Copies
+/// are spread: no window of the step gets more of them than the link has the time for in either direction, as long as
+/// another gap can be chosen. Blocks do not leave in gaps so short that the copies would not be done in time, unless
+/// the budget cannot be kept without. Where all fits, nothing leaves.
 ///
 /// How long each part of the step takes depends on the plan. So two are made: one for launches that take as long as
 /// they compute or as their share of the returns does, and one for a step that is longer than its launches by a factor
