@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The step time that no schedule of a workload can beat, phase by phase: a linear program.
 
-usage: lp_bound.py STEP BUDGET_GIB [H2D_GBPS D2H_GBPS] [--windows N] [--leave-out SHARE] [--copy-latency-ns T] [--blocks-per-copy N]
+usage: lp_bound.py STEP BUDGET_GIB [H2D_GBPS D2H_GBPS] [--both IN OUT] [--windows N] [--leave-out SHARE] [--copy-latency-ns T] [--blocks-per-copy N]
 
 STEP is what deepum-step writes: the launches of a step, and what lies between one use of a block and the next (gaps).
 Needs numpy and scipy. Prints one line of JSON; times are ns, bytes are those of one step of the solution found.
@@ -23,6 +23,8 @@ Its constraints hold for every schedule, so its optimum is a lower bound:
   window of the last write. One copy serves all gaps until the next write. The other direction of the link likewise.
 - Contents that are not used again, but die later, take room until then, unless they are copied out. Nothing else is
   asked of them, and nothing of dead ones.
+- With --both, what each direction reaches while the other works too, a window's copies are a mix of times in which one
+  direction works and times in which both do.
 - Copies are fluid, blocks are divisible, and a gap that no checkpoint falls into is free. All of that only helps.
 A schedule gives such a solution: count, for each gap and window, the blocks that leave for the first time and those that
 come back for the last time, and take the mean over all steps; sums and means keep linear constraints. Longer windows
@@ -194,12 +196,20 @@ class Program:
         return linprog(self.cost, A_ub=most, b_ub=most_right, A_eq=equal, b_eq=equal_right, bounds=bounds, method=method)
 
 
-def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0, blocks_per_copy=64, leave_out=0.0, method="highs-ipm"):
+def mixes(h2d, d2h, in_both, out_both):
+    """Which bytes fit into a time t: those with a * bytes in + b * bytes out <= t for each pair (a, b)."""
+    if in_both / h2d + out_both / d2h <= 1:
+        return [(1 / h2d, 1 / d2h)]  # both at once gain nothing
+    return [(1 / h2d, (1 - in_both / h2d) / out_both), ((1 - out_both / d2h) / in_both, 1 / d2h)]
+
+
+def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0, blocks_per_copy=64, leave_out=0.0, method="highs-ipm", both=None):
     """The bound as a dict; rates in GB/s, that is bytes a ns."""
     worst = max(step.need)
     if worst > budget_blocks:
         raise ValueError(f"a launch needs {worst} blocks, more than the budget of {budget_blocks}")
     per_block = [step.block_bytes / rate + latency_ns / blocks_per_copy for rate in (h2d, d2h)]  # ns
+    shared = [[step.block_bytes * each for each in line] for line in mixes(h2d, d2h, *both)] if both else []  # ns
     w = Windows(len(step.ns), choose_checkpoints(step, windows))
     chains = group(step, w, leave_out)
     ideal = sum(step.ns)
@@ -255,6 +265,8 @@ def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0,
         for total, columns, cost in ((in_total[i], coming[i], per_block[0]), (out_total[i], going[i], per_block[1])):
             p.equals([(total, -1)] + [(c, 1) for c in columns], 0)
             p.at_most([(total, cost * unit / unit_ns), (stalls[i], -1)], compute[i] / unit_ns)
+        for ns_in, ns_out in shared:
+            p.at_most([(in_total[i], ns_in * unit / unit_ns), (out_total[i], ns_out * unit / unit_ns), (stalls[i], -1)], compute[i] / unit_ns)
         excess = step.need[w.at[i]] / unit + held[i] - budget_blocks / unit
         if excess > 0:
             p.at_most([(c, -1) for c in away[i]], -excess)
@@ -271,6 +283,7 @@ def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0,
         "budget_gib": budget_blocks * step.block_bytes / GIB,
         "h2d_gbps": h2d,
         "d2h_gbps": d2h,
+        "both_gbps": list(both) if both else None,
         "copy_latency_ns": latency_ns,
         "steps": step.steps,
         "ideal_ns": ideal // step.steps,
@@ -289,6 +302,7 @@ def main():
     parser.add_argument("budget_gib", type=float)
     parser.add_argument("h2d_gbps", type=float, nargs="?", default=50.8)
     parser.add_argument("d2h_gbps", type=float, nargs="?", default=50.8)
+    parser.add_argument("--both", type=float, nargs=2, metavar=("IN", "OUT"), help="GB/s of each direction while the other works too")
     parser.add_argument("--windows", type=int, default=128)
     parser.add_argument("--copy-latency-ns", type=float, default=0, help="of each copy; 0 unless copies are known to be short")
     parser.add_argument("--blocks-per-copy", type=int, default=64, help="the most that a copy moves, where a copy has a latency")
@@ -297,11 +311,13 @@ def main():
     a = parser.parse_args()
     if not (a.budget_gib > 0 and a.h2d_gbps > 0 and a.d2h_gbps > 0 and a.windows > 0 and a.blocks_per_copy > 0 and a.copy_latency_ns >= 0):
         raise SystemExit("lp_bound.py: budget, rates, windows and blocks of a copy are more than 0")
+    if a.both and not (0 < a.both[0] <= a.h2d_gbps and 0 < a.both[1] <= a.d2h_gbps):
+        raise SystemExit("lp_bound.py: the rates of --both are more than 0, and none is more than that of its direction alone")
     try:
         with open(a.step, encoding="utf-8") as file:
             step = Step(json.load(file))
         budget = int(a.budget_gib * GIB / step.block_bytes)
-        result = lp_bound(step, budget, a.h2d_gbps, a.d2h_gbps, a.windows, a.copy_latency_ns, a.blocks_per_copy, a.leave_out, a.method)
+        result = lp_bound(step, budget, a.h2d_gbps, a.d2h_gbps, a.windows, a.copy_latency_ns, a.blocks_per_copy, a.leave_out, a.method, a.both)
     except (OSError, ValueError, RuntimeError) as error:
         raise SystemExit(f"lp_bound.py: {error}")
     print(json.dumps(result))

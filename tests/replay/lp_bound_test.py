@@ -122,6 +122,14 @@ class LpBound(unittest.TestCase):
         result = lp_bound.lp_bound(step, 2, 1.0, 1.0, 1000, latency_ns=MS, blocks_per_copy=4)
         self.check(result, 2.5 + 0.1 + 2.5 + 0.1)
 
+    def test_directions_that_get_in_each_others_way(self):
+        # One and a half blocks come in and go out, in each step.
+        step = step_of([(MS / 4, {b: UPDATE}) for b in range(3)])
+        self.check(bound(step, 2), 1.5)
+        self.check(bound(step, 2, both=(0.75, 0.75)), 2.0)
+        self.check(bound(step, 2, both=(1.0, 0.5)), 3.0 * 0.75)
+        self.check(bound(step, 2, both=(0.3, 0.3)), 3.0)
+
     def test_one_copy_out_serves_until_the_next_write(self):
         # Block 0 is away during two launches that need all the room, and written before the first of them only.
         launches = [(MS / 10, {0: UPDATE}), (MS / 10, {1: FRESH}), (MS / 10, {0: READ}), (MS / 10, {1: FRESH})]
