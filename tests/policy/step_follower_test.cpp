@@ -153,21 +153,25 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
   }
 }
 
-TEST_CASE(
-    "room for what launches write first comes four launches ahead, and is urgent for those that are issued alone") {
-  // Each launch overwrites four blocks, whose contents are dead behind it.
-  constexpr std::uint32_t count = 12;
-  block_map map(4 * count, location::device(), 24);
+// Each launch overwrites so many blocks, whose contents are dead behind it.
+step_description step_of_overwrites(std::uint32_t count, std::uint32_t each) {
   step_description step;
   for (std::uint32_t k = 0; k != count; ++k) {
     step.add_launch(nanoseconds{1});
-    step.add_use({block_id{4 * k}, 4}, access::overwrite);
-    step.add_death({block_id{4 * k}, 4});
+    step.add_use({block_id{each * k}, each}, access::overwrite);
+    step.add_death({block_id{each * k}, each});
   }
+  return step;
+}
+
+TEST_CASE(
+    "room for what launches write first comes four launches ahead, and is urgent for those that are issued alone") {
+  constexpr std::uint32_t count = 12;
+  block_map map(4 * count, location::device(), 24);
   for (std::uint32_t b = 0; b != map.size(); ++b) {
     map.set_liveness(block_id{b}, liveness::inactive);
   }
-  step_follower follower(step, {24, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  step_follower follower(step_of_overwrites(count, 4), {24, nanoseconds{1}, nanoseconds{1}}, 0, map);
   detail::dead_blocks dead;
   const auto write = [&](std::size_t issued) {
     plan p;
@@ -261,16 +265,10 @@ TEST_CASE("a whole step that is issued ahead drives nothing out that the plan ke
 TEST_CASE("of a step that is issued ahead, the first sixteen launches get room for what they write first") {
   constexpr std::uint32_t count = 40;
   block_map map(2 * count, location::device(), 70);
-  step_description step;
-  for (std::uint32_t k = 0; k != count; ++k) {
-    step.add_launch(nanoseconds{1});
-    step.add_use({block_id{2 * k}, 2}, access::overwrite);
-    step.add_death({block_id{2 * k}, 2});
-  }
   for (std::uint32_t b = 0; b != map.size(); ++b) {
     map.set_liveness(block_id{b}, liveness::live);  // the host has said so, as it does when it issues
   }
-  step_follower follower(step, {70, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  step_follower follower(step_of_overwrites(count, 2), {70, nanoseconds{1}, nanoseconds{1}}, 0, map);
   detail::dead_blocks dead;
   const auto end_of_room = [&] {
     plan p;

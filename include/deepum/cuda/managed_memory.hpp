@@ -44,8 +44,9 @@ class launch_log;
 /// Host and device use the same bytes at the same addresses, always correctly; what the commands and the declarations
 /// change is only when bytes move. Within DEEPUM_MANAGED_LIMIT (see `managed_limit`).
 ///
-/// Three threads: one runs the pump, and one for each direction gives the driver its commands (`migration_lane`). While
-/// launches are in flight the pump's thread looks for their ends every 20 us.
+/// Four threads: one runs the pump, and one to the device and two to the host give the driver its commands
+/// (`migration_lane`; one to the host where `migration_context::shared` is chosen). While launches are in flight the
+/// pump's thread looks for their ends every 20 us.
 class managed_memory {
  public:
   using device_type = device;
