@@ -106,6 +106,10 @@ TEST_CASE("a history that was saved and loaded goes on as if nothing had happene
 
 TEST_CASE("what launches need is the same after loading, and is learned on from there") {
   constexpr block_table_shape shape{8, 2, 3};
+  block_map all_there(law_blocks, location::device(), law_blocks);
+  for (std::uint32_t b = 0; b != law_blocks; ++b) {
+    all_there.arrive(block_id{b}, true);
+  }
   for (const prediction how : {prediction::footprints, prediction::pairs}) {
     for (std::uint32_t seed = 1; seed <= deepum_test::scaled(40); ++seed) {
       CAPTURE(seed);
@@ -129,7 +133,7 @@ TEST_CASE("what launches need is the same after loading, and is learned on from 
           for (const block_id b : faults) {
             n->fault(id, launch, b, deepum::access::read);
           }
-          n->finish(id, launch);
+          n->finish(id, launch, all_there);
         }
       };
       const auto kept = make_launch_needs(how, shape);
@@ -237,12 +241,12 @@ TEST_CASE("tables of something else are refused with the reason") {
     o.block_table = shape;
     return refusal(*make_policy("deepum", o), a);
   };
-  CHECK(into_deepum(made(3, "deepum")) == "version 3 of the tables; only version 2 is known");
-  CHECK(into_deepum(made(2, "ideal")) == "they are of the policy 'ideal', not of 'deepum'");
-  CHECK(into_deepum(made(2, "")) == "they are of the policy '', not of 'deepum'");
-  CHECK(into_deepum(made(2, "\x1b[2J")) == "they are of another policy, not of 'deepum'");
-  CHECK(into_deepum(made(2, std::string(500, 'x'))) == "they are of another policy, not of 'deepum'");
-  CHECK(into_deepum(made(2, "deepum")) == "a section ends before its contents do");
+  CHECK(into_deepum(made(4, "deepum")) == "version 4 of the tables; only version 3 is known");
+  CHECK(into_deepum(made(3, "ideal")) == "they are of the policy 'ideal', not of 'deepum'");
+  CHECK(into_deepum(made(3, "")) == "they are of the policy '', not of 'deepum'");
+  CHECK(into_deepum(made(3, "\x1b[2J")) == "they are of another policy, not of 'deepum'");
+  CHECK(into_deepum(made(3, std::string(500, 'x'))) == "they are of another policy, not of 'deepum'");
+  CHECK(into_deepum(made(3, "deepum")) == "a section ends before its contents do");
   CHECK(into_deepum(saved(history(recognition::exact, execution_table::match::published))) ==
         "a section is missing or out of place");
   const archive published = save_tables(*make_policy("deepum"));
@@ -252,7 +256,7 @@ TEST_CASE("tables of something else are refused with the reason") {
   archive longer(published.begin() + sizeof(detail::archive_header), published.end());
   longer.push_back({});
   CHECK(into_deepum(written([&](archive_writer& out) { out.put_bytes(longer); })) == "more contents than expected");
-  longer = made(2, "um");
+  longer = made(3, "um");
   longer.erase(longer.begin(), longer.begin() + sizeof(detail::archive_header));
   longer.push_back({});
   longer = written([&](archive_writer& out) { out.put_bytes(longer); });
@@ -283,6 +287,26 @@ TEST_CASE("a history of other parameters is refused with the reason") {
         "launches were predicted by other records, those of the whole context or of the longest suffix");
 }
 
+TEST_CASE("that a launch is not steady, and for how long, is saved") {
+  const block_map nothing_there(law_blocks, location::device(), 1);
+  footprint_needs kept;
+  for (std::uint32_t b = 0; b != 3; ++b) {
+    REQUIRE(kept.steady(execution_id{1}));
+    kept.fault(execution_id{1}, launch_id{1}, block_id{b}, deepum::access::read);
+    kept.finish(execution_id{1}, launch_id{1}, nothing_there);
+  }
+  REQUIRE_FALSE(kept.steady(execution_id{1}));
+  footprint_needs loaded;
+  const archive a = saved(kept);
+  archive_reader in(a);
+  loaded.load(in, execution_id{1}, law_blocks);
+  for (std::uint32_t i = 0; i != footprint_needs::runs_unlearned; ++i) {
+    CHECK_FALSE(loaded.steady(execution_id{1}));
+    loaded.finish(execution_id{1}, launch_id{1}, nothing_there);
+  }
+  CHECK(loaded.steady(execution_id{1}));
+}
+
 TEST_CASE("needs that no launch can have are refused with the reason, and leave what was known") {
   const auto load = [](launch_needs& into, const archive& a) {
     const archive before = saved(into);
@@ -297,9 +321,9 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
     std::uint32_t id = 1;
     std::vector<block_access> accesses{};
   };
-  using numbers = std::array<std::uint32_t, 5>;  // known, in the last run, surprises, runs unlearned, settled
+  using numbers = std::array<std::uint32_t, 4>;  // known, surprises, runs unlearned, settled
   const auto declared = [&](const std::vector<declaration>& all, const std::vector<std::uint32_t>& learned = {},
-                            const numbers& what = {1, 1, 1, 1, 1}) {
+                            const numbers& what = {1, 1, 1, 1}) {
     footprint_table footprints;
     footprints.at(execution_id{1}).touch(blocks(3), deepum::access::read, true);
     footprints.at(execution_id{2}).touch(blocks(4), deepum::access::read, true);
@@ -330,7 +354,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
                 }));
   };
   const std::string unknown = "a declaration of an execution ID that there is not, or out of order";
-  const std::string beyond = "a declaration names a block that the arena has not got, or none";
+  const std::string beyond = "a launch that uses a block that the arena has not got, or none";
   CHECK(declared({{1, {reads(3)}}, {2, {updates(0, law_blocks), overwrites(1)}}}) == "loaded");
   CHECK(declared({{2, {reads(3)}}, {1, {reads(3)}}}) == unknown);
   CHECK(declared({{1, {reads(3)}}, {1, {reads(3)}}}) == unknown);
@@ -344,8 +368,8 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
   CHECK(declared({{1, {{blocks(1), deepum::access{3}}}}}) == "an enumerator that does not exist");
   CHECK(declared({}, {1, 2}) == "loaded");
   const std::string nothing = "faults of an execution ID of which nothing was learned, or less than had been";
-  CHECK(declared({}, {1}, {0, 0, 0, 0, 0}) == nothing);
-  CHECK(declared({}, {1}, {3, 0, 0, 0, 4}) == nothing);
+  CHECK(declared({}, {1}, {0, 0, 0, 0}) == nothing);
+  CHECK(declared({}, {1}, {3, 0, 0, 4}) == nothing);
   for (const std::vector<std::uint32_t>& ids : {std::vector<std::uint32_t>{2, 1}, {1, 1}, {0}, {9}}) {
     CHECK(declared({}, ids) == "faults of an execution ID that there is not, or out of order");
   }
@@ -354,7 +378,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
     constexpr block_table_shape shape{4, 1, 1};
     pair_needs n{shape};
     n.fault(execution_id{5}, launch_id{1}, block_id{7}, deepum::access::read);
-    n.finish(execution_id{5}, launch_id{1});
+    n.finish(execution_id{5}, launch_id{1}, block_map(law_blocks, location::device(), 1));
     return load(n, written([&](archive_writer& out) {
                   out.section(make_archive_tag("pair"), [&] {
                     for (const std::uint32_t size : {shape.rows, shape.ways, shape.successors}) {

@@ -106,12 +106,12 @@ class auto_policy final : public policy {
     }
   }
 
-  void on_finish(launch_id launch, stream_id stream, const block_map&) override {
+  void on_finish(launch_id launch, stream_id stream, const block_map& map) override {
     gate_.stir();
     per_stream& s = at(stream);
     while (s.ahead.issued() != 0 && s.ahead[0].launch <= launch) {
       const upcoming_launch& done = s.ahead[0];
-      if (needs_->finish(done.id, done.launch)) {
+      if (needs_->finish(done.id, done.launch, map)) {
         outdated_.push_back(done.id);
         step_.change();
       }

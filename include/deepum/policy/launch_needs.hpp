@@ -2,6 +2,7 @@
 
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
 #include <deepum/core/footprint.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/pair_tables.hpp>
@@ -56,7 +57,7 @@ class launch_needs {
   /// It faulted. @returns  Whether `of(id)` is another list now.
   virtual bool fault(execution_id id, launch_id launch, block_id block, access mode) = 0;
   /// It finished. @returns  Whether `of(id)` is another list now.
-  virtual bool finish(execution_id id, launch_id launch) = 0;
+  virtual bool finish(execution_id id, launch_id launch, const block_map& map) = 0;
   /// The blocks that a launch with this ID needs; an empty list where nothing is known. Never null.
   [[nodiscard]] virtual need_list of(execution_id id) = 0;
   /// Whether the launch uses the same blocks whenever it comes, as far as is known. Of one that does not, only what it
@@ -97,18 +98,20 @@ class launch_needs {
 /// A complete declaration that differs from the one before replaces the footprint; one that is not complete adds to it.
 /// Faults add to it too. No fault says that a block is not needed any more, so what is learned is outdated as a whole:
 ///   - It settles with the first run that brings few new blocks. At first many are there by chance, and are learned
-///     later, fewer from run to run.
+///     when they have left.
 ///   - When the runs after that have brought many, the launch touches other blocks than before. Those that had settled
 ///     are forgotten, and what was learned since has to settle.
-///   - What does not settle, since run after run brings as many, belongs to a launch that follows indices or pointers
-///     which change all the time. All is forgotten, and nothing learned for a while, in case that was a phase.
+///   - A new block that was not there at the end of an earlier run has not been touched by that one. A launch that
+///     faults on many of these, more than once before it settles, follows indices or pointers which change all the
+///     time. All is forgotten, and nothing learned for a while, in case that was a phase.
 class footprint_needs final : public launch_needs {
  public:
   /// A run brings few new blocks where they are no more than this part of what was learned before.
   static constexpr std::uint32_t few = 8;
   /// Runs have brought many where those are more than this part of what had settled, and more than this number.
   static constexpr std::uint32_t many = 4;
-  /// So many runs that bring about as much as the one before them, and nothing is learned for so many runs.
+  /// So many runs that bring blocks which an earlier one has done without, more than `few`, and nothing is learned for
+  /// so many runs.
   static constexpr std::uint32_t surprises = 2;
   static constexpr std::uint32_t runs_unlearned = 64;
 
@@ -140,6 +143,7 @@ class footprint_needs final : public launch_needs {
       slot(lists_, id).reset();
       learning& l = slot(learning_, id);
       ++l.now;
+      l.other += block.value < l.absent.size() && l.absent[block.value] ? 1 : 0;
       if (l.settled != 0) {
         l.since.push_back({{block, 1}, mode});
       }
@@ -147,7 +151,7 @@ class footprint_needs final : public launch_needs {
     return grows;
   }
 
-  bool finish(execution_id id, launch_id) override {
+  bool finish(execution_id id, launch_id, const block_map& map) override {
     if (id.value >= learning_.size()) {
       return false;  // it has never faulted
     }
@@ -158,7 +162,7 @@ class footprint_needs final : public launch_needs {
     }
     const std::uint32_t before = l.blocks;
     const std::uint32_t now = std::exchange(l.now, 0);
-    const std::uint32_t last = std::exchange(l.last, now);
+    const std::uint32_t other = std::exchange(l.other, 0);
     l.blocks += now;
     if (l.settled != 0) {
       const std::uint32_t since = l.blocks - l.settled;
@@ -166,17 +170,19 @@ class footprint_needs final : public launch_needs {
         return false;
       }
       relearn(id, l.since);
-      l = {.blocks = since, .last = now};
+      l = {.blocks = since};
+      l.see_absent(map);
       return true;
     }
-    if (before == 0) {
-      return false;
-    }
-    if (now <= before / few) {
+    if (before != 0 && now <= before / few) {
       l.settled = l.blocks;
+      l.absent = {};
       return false;
     }
-    if (now <= last - last / 4 || ++l.surprises != surprises) {
+    if (before == 0 || other <= before / few || ++l.surprises != surprises) {
+      if (now != 0) {
+        l.see_absent(map);
+      }
       return false;
     }
     relearn(id, {});
@@ -237,7 +243,6 @@ class footprint_needs final : public launch_needs {
         if (!l.empty()) {
           out.put(static_cast<std::uint32_t>(id));
           out.put(l.blocks);
-          out.put(l.last);
           out.put(l.surprises);
           out.put(l.unlearned_runs);
           out.put(l.settled);
@@ -280,7 +285,7 @@ class footprint_needs final : public launch_needs {
       sum += bytes{d.capacity() * sizeof(block_access)};
     }
     for (const learning& l : learning_) {
-      sum += bytes{l.since.capacity() * sizeof(block_access)};
+      sum += bytes{l.since.capacity() * sizeof(block_access) + l.absent.capacity() / 8};
     }
     return sum;
   }
@@ -292,13 +297,20 @@ class footprint_needs final : public launch_needs {
   struct learning {
     std::uint32_t blocks = 0;           // learned before the run that is executing
     std::uint32_t now = 0;              // learned in it
-    std::uint32_t last = 0;             // learned in the one before it
+    std::uint32_t other = 0;            // of these, what an earlier run has done without
     std::uint32_t surprises = 0;        // since it began to learn
     std::uint32_t unlearned_runs = 0;   // until its blocks are learned again; 0: they are
     std::uint32_t settled = 0;          // blocks that had been learned when it did; 0: it has not
     std::vector<block_access> since{};  // what was learned after that
+    std::vector<bool> absent{};         // by block, until it has settled: not there when a run ended
 
     [[nodiscard]] bool empty() const { return blocks == 0 && unlearned_runs == 0; }
+    void see_absent(const block_map& map) {
+      absent.resize(map.size());
+      for (std::uint32_t b = 0; b != map.size(); ++b) {
+        absent[b] = !map.present(block_id{b});
+      }
+    }
   };
 
   // Of what was learned this is left.
@@ -316,7 +328,7 @@ class footprint_needs final : public launch_needs {
 
   static void load_learning(archive_reader& in, execution_id last_id, std::uint32_t blocks,
                             std::vector<learning>& out) {
-    const std::size_t count = in.get_count(6 * sizeof(std::uint32_t) + sizeof(std::uint64_t));
+    const std::size_t count = in.get_count(5 * sizeof(std::uint32_t) + sizeof(std::uint64_t));
     execution_id before{};
     for (std::size_t i = 0; i < count; ++i) {
       const execution_id id{in.get<std::uint32_t>()};
@@ -325,7 +337,6 @@ class footprint_needs final : public launch_needs {
       }
       learning& l = slot(out, id);
       l.blocks = in.get<std::uint32_t>();
-      l.last = in.get<std::uint32_t>();
       l.surprises = in.get<std::uint32_t>();
       l.unlearned_runs = in.get<std::uint32_t>();
       l.settled = in.get<std::uint32_t>();
@@ -351,7 +362,7 @@ class footprint_needs final : public launch_needs {
       a.range.count = in.get<std::uint32_t>();
       a.mode = in.get_enum(access::overwrite);
       if (a.range.empty() || a.range.begin_value() >= blocks || a.range.count > blocks - a.range.begin_value()) {
-        in.refuse("a declaration names a block that the arena has not got, or none");
+        in.refuse("a launch that uses a block that the arena has not got, or none");
       }
     }
     return all;
@@ -374,7 +385,7 @@ class pair_needs final : public launch_needs {
     tables_.fault(launch, id, block);
     return false;
   }
-  bool finish(execution_id id, launch_id launch) override {
+  bool finish(execution_id id, launch_id launch, const block_map&) override {
     const bool learned = tables_.finish(launch);
     if (learned) {
       slot(lists_, id).reset();

@@ -15,7 +15,7 @@ namespace deepum {
 inline namespace v0 {
 
 /// Version of what policies save. It counts up with every change to that, and to the signatures of launches.
-inline constexpr std::uint32_t policy_tables_version = 2;
+inline constexpr std::uint32_t policy_tables_version = 3;
 
 namespace detail {
 inline constexpr archive_tag saved_policy_tag = make_archive_tag("plcy");
