@@ -1,6 +1,7 @@
 #pragma once
 
 #include "hand_memory.hpp"
+#include "idle_streams.hpp"
 #include "residency_planner.hpp"
 #include "step_program.hpp"
 #include <deepum/core/block.hpp>
@@ -194,30 +195,7 @@ class double_managed final : public hand_system {
       cuda::check(cudaSetDevice(ordinal_), "cudaSetDevice");
       const cuda::driver_context context(ordinal_);
       (void)context.make_current();
-      cudaStream_t q = nullptr;
-      cuda::check(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      for (;;) {
-        job next;
-        {
-          std::unique_lock lock(mutex_);
-          changed_.wait(lock, [&] { return stopping_ || !jobs.empty(); });
-          if (stopping_) {
-            break;
-          }
-          next = std::move(jobs.front());
-          jobs.pop_front();
-        }
-        if (inward) {
-          bring(next, q);
-          continue;
-        }
-        if (next.segment >= 2) {
-          await_end(next.segment - 2, context);
-        }
-        send(next, q);
-      }
-      (void)cuda::worked(cudaStreamSynchronize(q));
-      (void)cuda::worked(cudaStreamDestroy(q));
+      run_jobs(jobs, inward, context);
       (void)cuda::worked(cudaSetDevice(ordinal_));  // the context ends, and is not current then
     } catch (...) {
       {
@@ -226,6 +204,29 @@ class double_managed final : public hand_system {
         stopping_ = true;
       }
       changed_.notify_all();
+    }
+  }
+  void run_jobs(std::deque<job>& jobs, bool inward, const cuda::driver_context& context) {
+    idle_streams streams;
+    for (;;) {
+      job next;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !jobs.empty(); });
+        if (stopping_) {
+          return;
+        }
+        next = std::move(jobs.front());
+        jobs.pop_front();
+      }
+      if (inward) {
+        bring(next, streams);
+        continue;
+      }
+      if (next.segment >= 2) {
+        await_end(next.segment - 2, context);
+      }
+      send(next, streams.next());
     }
   }
   /// What leaves for a segment was used by the second before it at the latest.
@@ -243,7 +244,7 @@ class double_managed final : public hand_system {
     cuda::check(cudaEventSynchronize(ended_[segment % events]), "cudaEventSynchronize");
     (void)context.make_current();
   }
-  void bring(const job& j, cudaStream_t q) {
+  void bring(const job& j, idle_streams& streams) {
     for (const job::run& r : j.runs) {
       {
         std::unique_lock lock(mutex_);
@@ -254,11 +255,11 @@ class double_managed final : public hand_system {
         room_ -= r.range.count;
         least_room_ = std::min(least_room_, room_);
       }
-      cuda::check(
-          cuda::api::prefetch(address(r.range), r.range.size().count, {.on_host = false, .device = ordinal_}, q),
-          "cudaMemPrefetchAsync");
+      cuda::check(cuda::api::prefetch(address(r.range), r.range.size().count, {.on_host = false, .device = ordinal_},
+                                      streams.next()),
+                  "cudaMemPrefetchAsync");
     }
-    cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
+    streams.synchronize();
     {
       const std::lock_guard lock(mutex_);
       prepared_ = j.segment + 1;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,22 +37,24 @@ class feed_runs {
   /// @param size  Memory that faults.
   feed_runs(const bench_settings& settings, bytes size) : settings_(settings), size_(size) {}
 
-  /// That of no feed comes first.
+  /// That of no feed comes first. Where records are unread the driver writes them and nobody looks at them, which tells
+  /// what is the driver's own part.
   [[nodiscard]] std::vector<feed_cost> run() {
-    constexpr std::array sources{std::pair{"none", cuda::fault_source::none},
-                                 std::pair{"driver", cuda::fault_source::driver},
-                                 std::pair{"cupti", cuda::fault_source::cupti}};
-    std::vector<feed_cost> out(sources.size());
+    constexpr std::array ways{way{"none", cuda::fault_source::none},
+                              way{"driver", cuda::fault_source::driver},
+                              way{"driver, unread", cuda::fault_source::none, true},
+                              way{"cupti", cuda::fault_source::cupti}};
+    std::vector<feed_cost> out(ways.size());
     for (int r = 0; r < rounds; ++r) {
       settings_.say(absl::StrFormat("fault feeds, round %d", r + 1));
-      for (std::size_t i = 0; i < sources.size(); ++i) {
+      for (std::size_t i = 0; i < ways.size(); ++i) {
         feed_cost& cost = out[i];
-        cost.feed = sources[i].first;
+        cost.feed = ways[i].name;
         if (!cost.skipped.empty()) {
           continue;
         }
         try {
-          one(cost, sources[i].second);
+          one(cost, ways[i]);
         } catch (const error& e) {
           if (e.code() != status::unsupported) {
             throw;
@@ -65,17 +68,17 @@ class feed_runs {
 
   [[nodiscard]] std::string table_of(const std::vector<feed_cost>& all) const {
     std::string text =
-        absl::StrFormat("\nDemand paging of %d MiB with a feed of its faults\n  %-10s %10s %10s %10s %10s %10s %10s\n",
+        absl::StrFormat("\nDemand paging of %d MiB with a feed of its faults\n  %-15s %10s %10s %10s %10s %10s %10s\n",
                         size_.count >> 20, "", "median", "least", "median", "least", "faults", "lost");
     for (const feed_cost& c : all) {
       if (!c.skipped.empty()) {
-        absl::StrAppendFormat(&text, "  %-10s %s\n", c.feed, c.skipped);
+        absl::StrAppendFormat(&text, "  %-15s %s\n", c.feed, c.skipped);
         continue;
       }
       const auto more = [&](double share) {  // per cent
         return 100 * (quantile(c.ms, share) / quantile(all.front().ms, share) - 1);
       };
-      absl::StrAppendFormat(&text, "  %-10s %7.2f ms %7.2f ms %+8.1f %% %+8.1f %% %10d %10d\n", c.feed,
+      absl::StrAppendFormat(&text, "  %-15s %7.2f ms %7.2f ms %+8.1f %% %+8.1f %% %10d %10d\n", c.feed,
                             quantile(c.ms, 0.5), quantile(c.ms, 0), more(0.5), more(0), c.faults, c.lost);
     }
     return text;
@@ -99,7 +102,46 @@ class feed_runs {
   static constexpr int rounds = 6;
   static constexpr int attempts = 5;  // in a round
 
-  void one(feed_cost& cost, cuda::fault_source source) {
+  struct way {
+    const char* name = "";
+    cuda::fault_source source{};
+    bool unread = false;  // the driver writes records of faults beside it
+  };
+  struct close {
+    void operator()(deepum_uvm_events* e) const { deepum_uvm_events_close(e); }
+  };
+  using reader = std::unique_ptr<deepum_uvm_events, close>;
+
+  // Its queue takes all records of a turn, and its thread looks once in a second.
+  [[nodiscard]] static reader open_unread() {
+    deepum_uvm_options options{};
+    options.queue_records = 1U << 21;
+    options.kinds = 1U << DEEPUM_UVM_FAULT;
+    options.poll_ms = 1000;
+    deepum_uvm_events* made = nullptr;
+    std::array<char, 256> message{};
+    if (const int code = deepum_uvm_events_open(&made, &options, message.data(), message.size()); code != 0) {
+      throw error(status::unsupported, message.data(), "deepum_uvm_events_open", code);
+    }
+    return reader(made);
+  }
+  [[nodiscard]] static nlohmann::ordered_json json_of(const deepum_uvm_counts& c) {
+    return {{"read", c.read},
+            {"collapsed", c.collapsed},
+            {"filtered", c.filtered},
+            {"unknown", c.unknown},
+            {"dropped_by_driver", c.dropped_by_driver},
+            {"dropped_faults", c.dropped_faults},
+            {"dropped_by_ring", c.dropped_by_ring},
+            {"dropped_by_resync", c.dropped_by_resync},
+            {"resyncs", c.resyncs},
+            {"wake_ups", c.wake_ups},
+            {"thread_alive", c.thread_alive},
+            {"driver_branch", c.driver_branch}};
+  }
+
+  void one(feed_cost& cost, const way& w) {
+    const cuda::fault_source source = w.source;
     const cuda::driver_fault_feed* driver = nullptr;
     cuda::device_options options{.faults = source};
     if (source == cuda::fault_source::driver) {
@@ -122,6 +164,7 @@ class feed_runs {
     stream.memset(x, 1, size_);
     stream.memset(total, 0, bytes{sizeof *total});
     stream.synchronize();
+    const reader unread = w.unread ? open_unread() : nullptr;
     const std::uint64_t before = arena.statistics().faults;
     for (int i = 0; i < attempts; ++i) {
       arena.host_access(x, size_, access::update);  // all of it to the host
@@ -139,19 +182,12 @@ class feed_runs {
     cost.faults += s.faults - before;
     cost.lost += s.lost_faults;
     if (driver != nullptr) {
-      const deepum_uvm_counts c = driver->counts();
-      cost.counts = {{"read", c.read},
-                     {"collapsed", c.collapsed},
-                     {"filtered", c.filtered},
-                     {"unknown", c.unknown},
-                     {"dropped_by_driver", c.dropped_by_driver},
-                     {"dropped_faults", c.dropped_faults},
-                     {"dropped_by_ring", c.dropped_by_ring},
-                     {"dropped_by_resync", c.dropped_by_resync},
-                     {"resyncs", c.resyncs},
-                     {"wake_ups", c.wake_ups},
-                     {"thread_alive", c.thread_alive},
-                     {"driver_branch", c.driver_branch}};
+      cost.counts = json_of(driver->counts());
+    } else if (unread != nullptr) {
+      deepum_uvm_counts c{};
+      static_cast<void>(deepum_uvm_events_take(unread.get(), nullptr, 0));
+      deepum_uvm_events_counts(unread.get(), &c);
+      cost.counts = json_of(c);
     }
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "hand_memory.hpp"
+#include "idle_streams.hpp"
 #include "least_traffic.hpp"
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/check.hpp>
@@ -32,7 +33,8 @@ class seconds_since {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-/// Moves memory in pieces of 64 MiB, each one when the last one is done, on a thread and in a context of its own.
+/// Moves memory in pieces of 64 MiB, on a thread and in a context of its own: to the host each one when the last one is
+/// done, to the device while the last ones move.
 class mover {
  public:
   mover(int ordinal, std::byte* first, std::size_t size, bool inward, std::atomic<bool>& go)
@@ -41,25 +43,7 @@ class mover {
             cuda::check(cudaSetDevice(ordinal), "cudaSetDevice");
             const cuda::driver_context context(ordinal);
             (void)context.make_current();
-            cudaStream_t q = nullptr;
-            cuda::check(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-            ready_ = true;
-            while (!go.load()) {
-              std::this_thread::yield();
-            }
-            const seconds_since elapsed;
-            for (std::size_t at = 0; at < size && !stopped_.load(); at += piece) {
-              cuda::check(cuda::api::prefetch(first + at, std::min(piece, size - at),
-                                              {.on_host = !inward, .device = ordinal}, q),
-                          "cudaMemPrefetchAsync");
-              if (!inward) {
-                cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
-              }
-              moved_ += std::min(piece, size - at);
-            }
-            cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
-            seconds_ = elapsed();
-            (void)cuda::worked(cudaStreamDestroy(q));
+            move(ordinal, first, size, inward, go);
             (void)cuda::worked(cudaSetDevice(ordinal));
           } catch (...) {
             failure_ = std::current_exception();
@@ -90,6 +74,26 @@ class mover {
 
  private:
   static constexpr std::size_t piece = std::size_t{64} << 20;
+
+  void move(int ordinal, std::byte* first, std::size_t size, bool inward, const std::atomic<bool>& go) {
+    idle_streams streams;
+    ready_ = true;
+    while (!go.load()) {
+      std::this_thread::yield();
+    }
+    const seconds_since elapsed;
+    for (std::size_t at = 0; at < size && !stopped_.load(); at += piece) {
+      cuda::check(cuda::api::prefetch(first + at, std::min(piece, size - at), {.on_host = !inward, .device = ordinal},
+                                      streams.next()),
+                  "cudaMemPrefetchAsync");
+      if (!inward) {
+        streams.synchronize();
+      }
+      moved_ += std::min(piece, size - at);
+    }
+    streams.synchronize();
+    seconds_ = elapsed();
+  }
 
   std::atomic<bool> ready_{false};
   std::atomic<bool> stopped_{false};

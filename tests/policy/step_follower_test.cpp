@@ -228,6 +228,37 @@ TEST_CASE("what leaves does so 16 MiB at a time, so that what waits for its room
   CHECK(leaving == std::vector<std::uint32_t>{8, 8, 8});
 }
 
+TEST_CASE("what leaves together does so in the order of addresses, not in that of need: neighbours make one copy") {
+  // Of the first eight blocks those that come first are needed first, and none may stay beside the other eight.
+  block_map map(16, location::device(), 10);
+  step_description step;
+  for (const block_range used : {block_range{block_id{0}, 8}, {block_id{8}, 8}, {block_id{0}, 4}, {block_id{4}, 4}}) {
+    step.add_launch(nanoseconds{1});
+    step.add_use(used, access::update);
+  }
+  for (std::uint32_t b = 0; b != map.size(); ++b) {
+    map.set_liveness(block_id{b}, liveness::live);
+    map.write_on_host(block_id{b});
+  }
+  step_follower follower(step, {8, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  for (std::uint32_t b = 0; b != 8; ++b) {
+    map.start_arriving(block_id{b});
+    map.arrive(block_id{b}, false);
+    follower.arrived({block_id{b}, 1});
+  }
+  follower.advance();
+  detail::dead_blocks dead;
+  plan p;
+  follower.write(map, 1, 1, dead, p);
+  std::vector<block_range> leaving;
+  for (const command& c : p.commands) {
+    if (c.what == action::evict) {
+      leaving.push_back(c.range);
+    }
+  }
+  CHECK(leaving == std::vector<block_range>{{block_id{0}, 8}});
+}
+
 TEST_CASE("a whole step that is issued ahead drives nothing out that the plan keeps") {
   // Blocks that come in the third step, if so many launches are issued, of one stream.
   const auto blocks_of_a_step = [](std::size_t issued) {

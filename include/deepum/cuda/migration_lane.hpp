@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -37,13 +38,14 @@ struct migration {
   std::uint64_t ticket = 0;  ///< 0: nobody waits for the end
 };
 
-/// Migrations of one direction: a thread, a stream that has nothing else to do, and if wanted a context of its own.
+/// Migrations of one direction: a thread, streams that have nothing else to do, and if wanted a context of its own.
 ///
 /// The driver's calls block their thread, an eviction for the whole copy, so that the two directions need two threads,
 /// and to the host two lanes get more done than one (docs/adr/0006).
 /// Ranges that follow one another are merged, because a call for 2 MiB moves 18 GB/s and one for 64 MiB 45
 /// (docs/adr/0006), and long ones are cut, so that blocks are reported as they come. Prefetches overlap: the next one
-/// is given to the driver before the last one is done.
+/// is given to the driver before the last one is done, in another stream, because the driver hands a call in a stream
+/// that is not idle to a thread of its own, which takes 50 us more.
 ///
 /// Threads: `submit`, `renew_when_idle`, `wait` and `load`, any.
 class migration_lane {
@@ -53,7 +55,8 @@ class migration_lane {
   static constexpr std::uint32_t blocks_inward = 32;   // a piece to the device: 64 MiB
   static constexpr std::uint32_t blocks_outward = 16;  // a piece to the host: 2 ms
   static constexpr auto idle_before_renewal = std::chrono::milliseconds(20);
-  static constexpr std::size_t pieces_in_flight = 2;  // to the device: one moves, the next is ready
+  static constexpr std::size_t pieces_in_flight = 3;  // to the device: one moves, the next are ready
+  static constexpr auto look_every = std::chrono::microseconds(5);  // for the end of a piece
 
   /// @param base   Of the managed range, in which blocks are counted.
   /// @param marks  Shared by the lanes.
@@ -81,7 +84,7 @@ class migration_lane {
   /// A part of one or several commands that the driver has.
   struct piece {
     block_range range{};
-    cudaEvent_t done = nullptr;
+    cudaStream_t stream = nullptr;
     nanoseconds began{};
     std::vector<migration> parts{};  // by command
     std::vector<std::uint64_t> ended{};
@@ -89,7 +92,6 @@ class migration_lane {
   };
 
   void enter() const;
-  cudaError_t make_events();
 
   void run();
   void close();
@@ -133,9 +135,8 @@ class migration_lane {
   block_marks& marks_;
   report tell_;
   std::optional<driver_context> context_{};
-  cudaStream_t stream_ = nullptr;
-  std::vector<cudaEvent_t> events_{};
-  std::size_t next_event_ = 0;
+  std::array<cudaStream_t, pieces_in_flight> streams_{};
+  std::size_t next_stream_ = 0;
   nanoseconds last_ended_{};  // a piece to the device
 
   mutable std::mutex mutex_;

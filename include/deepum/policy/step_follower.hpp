@@ -140,7 +140,7 @@ class step_follower {
   [[nodiscard]] bytes memory() const {
     return schedule_.memory() +
            bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
-                 (wanted_.capacity() + strays_.capacity()) * sizeof(block_id) +
+                 (wanted_.capacity() + leaving_.capacity() + strays_.capacity()) * sizeof(block_id) +
                  missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)};
   }
 
@@ -338,16 +338,19 @@ class step_follower {
       if (made == count) {
         break;
       }
-      made += give_up(map, b, reason::make_room, out) ? 1 : 0;
+      if (may_leave(map, b)) {
+        give_up(map, b, out);
+        ++made;
+      }
     }
     return made;
   }
   // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
-  // fetched.
+  // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many copies.
   std::int64_t write_leaving(const block_map& map, plan& out) {
-    std::uint32_t count = 0;
+    leaving_.clear();
     schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
-      if (count >= blocks_each_way_) {
+      if (leaving_.size() >= blocks_each_way_) {
         return step_schedule::verdict::enough;
       }
       if (now_ + schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
@@ -357,12 +360,18 @@ class step_follower {
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
         if (map.resident(block_id{b}) && !detail::is_dead(map[block_id{b}])) {
           gone = false;
-          count += give_up(map, block_id{b}, reason::make_room, out) ? 1 : 0;
+          if (may_leave(map, block_id{b})) {
+            leaving_.emplace_back(b);
+          }
         }
       }
       return gone ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
     });
-    return count;
+    std::sort(leaving_.begin(), leaving_.end());
+    for (const block_id b : leaving_) {
+      give_up(map, b, out);
+    }
+    return static_cast<std::int64_t>(leaving_.size());
   }
   // The outward link has nothing else to do. Few blocks at a time, because one that is being copied cannot leave.
   void write_write_backs(const block_map& map, plan& out) {
@@ -402,20 +411,21 @@ class step_follower {
     for (const std::uint32_t s : order_) {
       const block_range blocks = step.segments()[s].blocks;
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
-        if (map.resident(block_id{b})) {
-          made += give_up(map, block_id{b}, reason::make_room, out) ? 1 : 0;
+        if (map.resident(block_id{b}) && may_leave(map, block_id{b})) {
+          give_up(map, block_id{b}, out);
+          ++made;
         }
       }
     }
     return made;
   }
-  static bool give_up(const block_map& map, block_id b, reason why, plan& out) {
-    if (map[b].moving != motion::none || detail::is_dead(map[b])) {  // what is dead gives its room elsewhere
-      return false;
-    }
-    detail::append(out, {.what = action::evict, .why = why, .to = location::host()}, b,
+  // What is dead gives its room elsewhere.
+  [[nodiscard]] static bool may_leave(const block_map& map, block_id b) {
+    return map[b].moving == motion::none && !detail::is_dead(map[b]);
+  }
+  static void give_up(const block_map& map, block_id b, plan& out) {
+    detail::append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
                    map.blocks_in(detail::bytes_per_departure));
-    return true;
   }
 
   step_schedule schedule_;
@@ -450,6 +460,7 @@ class step_follower {
   // Of the plan being made; kept for their memory.
   std::vector<missing_block> found_{};
   std::vector<block_id> wanted_{};
+  std::vector<block_id> leaving_{};
   std::size_t for_issued_ = 0;  // of those: for launches that are issued
   std::size_t urgent_ = 0;      // of those: for launches that could begin next, or that the plan has room for by now
   std::vector<std::uint32_t> order_{};

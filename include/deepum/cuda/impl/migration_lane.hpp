@@ -6,6 +6,7 @@
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
+#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/migration_lane.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/policy/plan.hpp>
@@ -38,8 +39,9 @@ DEEPUM_SEPARATE migration_lane::migration_lane(const device& gpu, std::byte* bas
   }
   try {
     enter();
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    check(make_events(), "cudaEventCreateWithFlags");
+    for (cudaStream_t& s : streams_) {
+      check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    }
     gpu.make_current();
     thread_ = std::thread([this] { run(); });
   } catch (...) {
@@ -91,22 +93,12 @@ DEEPUM_SEPARATE void migration_lane::enter() const {
   }
 }
 
-DEEPUM_SEPARATE cudaError_t migration_lane::make_events() {
-  for (std::size_t i = 0; i < pieces_in_flight; ++i) {
-    cudaEvent_t event = nullptr;
-    if (const cudaError_t result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); result != cudaSuccess) {
-      return result;
-    }
-    events_.push_back(event);
-  }
-  return cudaSuccess;
-}
-
 DEEPUM_SEPARATE void migration_lane::run() {
   enter();
   // A capture in another thread must not take these calls for its own, nor forbid them.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
+  sleep_precisely();
   for (;;) {
     std::optional<block_range> renewal;
     {
@@ -136,21 +128,18 @@ DEEPUM_SEPARATE void migration_lane::run() {
     }
     // While the first piece moves, new commands may come.
     if (!pieces_.empty() && !end_first()) {
-      std::this_thread::sleep_for(std::chrono::microseconds(10));
+      std::this_thread::sleep_for(look_every);
     }
   }
   close();
 }
 
 DEEPUM_SEPARATE void migration_lane::close() {
-  if (stream_ != nullptr) {
-    (void)worked(cudaStreamSynchronize(stream_));
-  }
-  for (const cudaEvent_t e : events_) {
-    (void)worked(cudaEventDestroy(e));
-  }
-  if (stream_ != nullptr) {
-    (void)worked(cudaStreamDestroy(stream_));
+  for (const cudaStream_t s : streams_) {
+    if (s != nullptr) {
+      (void)worked(cudaStreamSynchronize(s));
+      (void)worked(cudaStreamDestroy(s));
+    }
   }
 }
 
@@ -205,10 +194,9 @@ DEEPUM_SEPARATE void migration_lane::begin_prefetch() {
   }
   duplicate_again(p.range);
   p.began = gpu_clock::host_now();
-  p.done = events_[next_event_++ % events_.size()];
+  p.stream = streams_[next_stream_++ % streams_.size()];
   p.ok = worked(api::prefetch(address(p.range.first), p.range.size().count,
-                              {.on_host = false, .device = gpu_.properties().ordinal}, stream_)) &&
-         worked(cudaEventRecord(p.done, stream_));
+                              {.on_host = false, .device = gpu_.properties().ordinal}, p.stream));
   pieces_.push_back(std::move(p));
 }
 
@@ -230,7 +218,7 @@ DEEPUM_SEPARATE bool migration_lane::end_first() {
   const piece& p = pieces_.front();
   bool ok = p.ok;
   if (ok) {
-    const cudaError_t state = cudaEventQuery(p.done);
+    const cudaError_t state = cudaStreamQuery(p.stream);
     if (state != cudaSuccess) {
       (void)cudaGetLastError();
       if (state == cudaErrorNotReady) {
@@ -289,8 +277,8 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
         }
       });
   const nanoseconds began = gpu_clock::host_now();
-  const bool ok = worked(api::prefetch(address(part.first), part.size().count, {}, stream_)) &&
-                  worked(cudaStreamSynchronize(stream_));
+  const bool ok = worked(api::prefetch(address(part.first), part.size().count, {}, streams_.front())) &&
+                  worked(cudaStreamSynchronize(streams_.front()));
   if (ok) {
     marks_.clear(part, mark::discarded);
     tell_({.what = device_event::kind::departed,
@@ -314,9 +302,9 @@ DEEPUM_SEPARATE void migration_lane::discard() {
   std::vector<void*> first{address(m.range.first)};
   std::vector<std::size_t> size{m.range.size().count};
   // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
-  const bool ok = (api::has_discard ? worked(api::discard(first, size, stream_))
-                                    : worked(api::prefetch(first[0], size[0], {}, stream_))) &&
-                  worked(cudaStreamSynchronize(stream_));
+  const bool ok = (api::has_discard ? worked(api::discard(first, size, streams_.front()))
+                                    : worked(api::prefetch(first[0], size[0], {}, streams_.front()))) &&
+                  worked(cudaStreamSynchronize(streams_.front()));
   if (ok) {
     if (api::has_discard) {
       marks_.set(m.range, mark::discarded);
@@ -331,11 +319,11 @@ DEEPUM_SEPARATE void migration_lane::renew(block_range range) {
       range, [this](block_id b) { return marks_.has(b, mark::discarded); },
       [this](block_range run) {
         run.count = std::min(run.count, blocks_outward);
-        if (worked(api::prefetch(address(run.first), run.size().count, {}, stream_))) {
+        if (worked(api::prefetch(address(run.first), run.size().count, {}, streams_.front()))) {
           marks_.clear(run, mark::discarded);
         }
       });
-  (void)worked(cudaStreamSynchronize(stream_));
+  (void)worked(cudaStreamSynchronize(streams_.front()));
 }
 
 // --- hints ---------------------------------------------------------------------------------------------------------
