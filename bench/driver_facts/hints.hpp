@@ -10,6 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -109,6 +110,7 @@ inline void discards(probe& p) {
     p.settle_out(r);
     p.verify(r, absl::StrCat("a write after ", after, " and a prefetch out"));
   };
+  const std::array<stream, 3> turns;
   for (int i = 0; i < p.repeats(); ++i) {
     p.settle_in(r);
     p.out().add("discard as 512 ranges", "ms/GiB", ms([&] {
@@ -116,6 +118,14 @@ inline void discards(probe& p) {
                 }));
     p.out().add("prefetch in of what was discarded", "ms/GiB", ms([&] { p.in(r); }));
     written("discard and prefetch");
+    p.settle_in(r);
+    discard(r);
+    p.out().add("prefetch in of what was discarded, pieces of 2 MiB", "ms/GiB",
+                ms([&] { p.in(r, um_block, p.moves().get()); }));
+    discard(r);
+    p.out().add("prefetch in of what was discarded, pieces of 2 MiB, to a stream that is idle", "ms/GiB",
+                ms([&] { p.in_turns(r, um_block, turns); }));
+    written("discard and prefetch in pieces");
     p.out().add("discard as one range", "ms/GiB", ms([&] { discard(r); }));
     p.out().add("prefetch out of what was discarded", "ms/GiB", ms([&] { p.out(r); }));
     p.settle_in(r);

@@ -13,6 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -204,6 +205,18 @@ class probe {
   /// @param piece  For each call.
   /// @{
   void in(const region& r, bytes piece, cudaStream_t q) const { move(r, piece, false, q); }
+  /// Each piece in the next stream, when what that had to do is done.
+  template <std::size_t N>
+  void in_turns(const region& r, bytes piece, const std::array<stream, N>& turns) const {
+    std::size_t next = 0;
+    for (bytes at{}; at < r.size(); at += piece) {
+      const cudaStream_t q = turns[next++ % N].get();
+      cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
+      cuda::check(cuda::api::prefetch(r.address() + at.count, std::min(piece, r.size() - at).count,
+                                      {.on_host = false, .device = ordinal_}, q),
+                  "cudaMemPrefetchAsync");
+    }
+  }
   void out(const region& r, bytes piece, cudaStream_t q) const { move(r, piece, true, q); }
   void in(const region& r) const { in(r, r.size(), moves_.get()); }
   void out(const region& r) const { out(r, r.size(), moves_.get()); }

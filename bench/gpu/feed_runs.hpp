@@ -40,8 +40,7 @@ class feed_runs {
   /// That of no feed comes first. Where records are unread the driver writes them and nobody looks at them, which tells
   /// what is the driver's own part.
   [[nodiscard]] std::vector<feed_cost> run() {
-    constexpr std::array ways{way{"none", cuda::fault_source::none},
-                              way{"driver", cuda::fault_source::driver},
+    constexpr std::array ways{way{"none", cuda::fault_source::none}, way{"driver", cuda::fault_source::driver},
                               way{"driver, unread", cuda::fault_source::none, true},
                               way{"cupti", cuda::fault_source::cupti}};
     std::vector<feed_cost> out(ways.size());

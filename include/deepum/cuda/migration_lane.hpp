@@ -55,7 +55,7 @@ class migration_lane {
   static constexpr std::uint32_t blocks_inward = 32;   // a piece to the device: 64 MiB
   static constexpr std::uint32_t blocks_outward = 16;  // a piece to the host: 2 ms
   static constexpr auto idle_before_renewal = std::chrono::milliseconds(20);
-  static constexpr std::size_t pieces_in_flight = 3;  // to the device: one moves, the next are ready
+  static constexpr std::size_t pieces_in_flight = 3;                // to the device: one moves, the next are ready
   static constexpr auto look_every = std::chrono::microseconds(5);  // for the end of a piece
 
   /// @param base   Of the managed range, in which blocks are counted.

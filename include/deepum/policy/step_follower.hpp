@@ -346,7 +346,8 @@ class step_follower {
     return made;
   }
   // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
-  // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many copies.
+  // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
+  // copies.
   std::int64_t write_leaving(const block_map& map, plan& out) {
     leaving_.clear();
     schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
