@@ -116,14 +116,14 @@ TEST_CASE(
 TEST_CASE("blocks that were there by chance in the runs before are learned when they have left") {
   footprint_needs n;
   block_map map(100, location::device(), 100);
-  for (std::uint32_t b = 26; b != 70; ++b) {
-    map.arrive(block_id{b}, true);
+  for (std::uint32_t there = 26; there != 70; ++there) {
+    map.arrive(block_id{there}, true);
   }
   for (std::uint32_t first = 10; first != 58; first += 12) {
     CAPTURE(first);
     CHECK_FALSE(run(n, from(first, 16), map));
-    for (std::uint32_t b = first + 16; b != std::min(first + 28, 70U); ++b) {
-      map.drop(block_id{b});
+    for (std::uint32_t left = first + 16; left != std::min(first + 28, 70U); ++left) {
+      map.drop(block_id{left});
     }
   }
   CHECK(n.steady(a));
