@@ -595,17 +595,9 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
     });
   }
   if (o.runs("fits") && o.managed()) {
-    bench_settings all_fits = settings;
-    std::erase_if(all_fits.systems, [](const std::string& s) {
-      return s == "once" || s == "double_managed" || s == "double_pinned" || s == "by_hand";
-    });
-    const train_gpt::model_shape shape = small_shape(o.shape);
-    const bytes size = footprint(o, shape, train_gpt::purpose::training);
-    all_fits.budgets = {100.0 * static_cast<double>((capacity_of(size) + block_size).count) /
-                        static_cast<double>(size.count)};
-    program_report report = models(all_fits, shape, train_gpt::purpose::training);
-    report.name = "fits";
-    add(std::move(report));
+    add(in_precision(o.bf16, [&]<class T>() {
+      return model_runs<T>(settings, small_shape(o.shape), train_gpt::purpose::training).run_in_turns();
+    }));
   }
   if (o.runs("feeds")) {
     feed_runs feeds(settings, o.feed_size);

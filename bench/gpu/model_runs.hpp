@@ -66,12 +66,7 @@ class model_runs {
   /// @errors  `status::device_failure`; `status::invalid_argument` where a system computes something else than the
   ///          others.
   [[nodiscard]] program_report run() {
-    report_.name = use_ == train_gpt::purpose::training ? "train" : "evaluate";
-    report_.description = absl::StrFormat("%d layers of width %d, %d sequences of %d, %s", shape_.layers, shape_.width,
-                                          shape_.batch, shape_.context, sizeof(T) == 2 ? "bf16" : "fp32");
-    report_.footprint = footprint(shape_, use_).count;
-    report_.managed = settings_.managed;
-    report_.pinned = settings_.pinned;
+    describe();
     resident();
     const unit_program blocks = in_blocks(program_);
     used_.assign(blocks.size.size(), false);
@@ -94,6 +89,65 @@ class model_runs {
         library(system);
       }
     }
+    return std::move(report_);
+  }
+
+  /// Everything fits: each of the library's systems takes turns with the resident run, so that a clock or a processor
+  /// that is slower for a while is so for both.
+  /// @errors  As `run`.
+  [[nodiscard]] program_report run_in_turns() {
+    describe();
+    report_.name = "fits";
+    system_run resident{.name = "resident"};
+    const memory_pool pool(memory_pool::kind::device, capacity());
+    hand_arena resident_arena(pool);
+    hand_stream stream(resident_arena);
+    train_gpt::gpt<hand_backend<T>> resident_model(resident_arena, stream, shape_, settings_.seed, use_);
+    resident.peak_bytes = report_.footprint;
+    const auto next = [&] {
+      const auto number = static_cast<std::int64_t>(expected_.size());
+      const measured_step m = measured(resident_model, number, [] { return counters{}; });
+      expected_.push_back(m.loss);
+      return m;
+    };
+    for (std::int64_t i = 0; i < settings_.warm_up; ++i) {
+      resident.warm_up.push_back(next());
+    }
+    const bytes budget = capacity() + block_size;
+    for (const std::string& system : settings_.systems) {
+      if (!policy_of(system) || system == "once") {
+        continue;
+      }
+      settings_.say(absl::StrFormat("%s: %s", report_.name, system));
+      system_run run{.name = system, .budget = budget.count};
+      library_system sys(settings_, system, capacity(), budget);
+      adapted_arena arena(sys);
+      train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
+      std::int64_t number = 0;
+      const auto step = [&] { return checked(run, model, number++, [&] { return sys.count(); }); };
+      for (std::int64_t i = 0; i < settings_.warm_up; ++i) {
+        run.warm_up.push_back(step());
+      }
+      sys.watch_peak();
+      std::vector<double> more;  // by turn
+      for (int turn = 0; turn < turns; ++turn) {
+        const std::size_t before = run.steps.size();
+        const std::size_t resident_before = resident.steps.size();
+        for (std::int64_t i = 0; i < settings_.steps; ++i) {
+          resident.steps.push_back(next());
+        }
+        for (std::int64_t i = 0; i < settings_.steps; ++i) {
+          run.steps.push_back(step());
+        }
+        more.push_back(median_since(run.steps, before) / median_since(resident.steps, resident_before) - 1);
+      }
+      run.peak_bytes = sys.peak_bytes();
+      run.notes =
+          absl::StrFormat("%+.2f %% beside resident (%.2f to %.2f, %d turns of %d steps)", 100 * quantile(more, 0.5),
+                          100 * quantile(more, 0), 100 * quantile(more, 1), turns, settings_.steps);
+      report_.runs.push_back(std::move(run));
+    }
+    report_.runs.insert(report_.runs.begin(), std::move(resident));
     return std::move(report_);
   }
 
@@ -125,7 +179,24 @@ class model_runs {
   static constexpr unsigned shares[] = {2, 3, 4, 8};
   static constexpr std::int64_t steps_for_tuning = 3;  // with each share; the first is not timed
 
+  static constexpr int turns = 8;  // of a system and the resident run
+
   [[nodiscard]] bytes capacity() const { return capacity_of(footprint(shape_, use_)); }
+  void describe() {
+    report_.name = use_ == train_gpt::purpose::training ? "train" : "evaluate";
+    report_.description = absl::StrFormat("%d layers of width %d, %d sequences of %d, %s", shape_.layers, shape_.width,
+                                          shape_.batch, shape_.context, sizeof(T) == 2 ? "bf16" : "fp32");
+    report_.footprint = footprint(shape_, use_).count;
+    report_.managed = settings_.managed;
+    report_.pinned = settings_.pinned;
+  }
+  [[nodiscard]] static double median_since(const std::vector<measured_step>& steps, std::size_t first) {
+    std::vector<double> ns;
+    for (std::size_t i = first; i != steps.size(); ++i) {
+      ns.push_back(static_cast<double>(steps[i].ns));
+    }
+    return quantile(ns, 0.5);
+  }
 
   /// Random bytes, the same for each step number.
   void draw(std::int64_t number) {
