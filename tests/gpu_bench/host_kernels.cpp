@@ -223,38 +223,43 @@ cublasStatus_t multiply(cudaStream_t stream, cublasOperation_t ta, cublasOperati
   if (of_operands == CUDA_R_32F) return as(multiply_as<float, float>);
   return of_result == CUDA_R_32F ? as(multiply_as<float, bf16>) : as(multiply_as<bf16, bf16>);
 }
-cudaStream_t blas_stream = nullptr;
+// What a handle points at.
+cudaStream_t& stream_of(cublasHandle_t handle) { return *reinterpret_cast<cudaStream_t*>(handle); }
 
 }  // namespace
 
 extern "C" {
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
-  *handle = reinterpret_cast<cublasHandle_t>(&blas_stream);
+  *handle = reinterpret_cast<cublasHandle_t>(new cudaStream_t{});
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasDestroy_v2(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasSetStream_v2(cublasHandle_t, cudaStream_t stream) {
-  blas_stream = stream;
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
+  delete &stream_of(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+  stream_of(handle) = stream;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void*, std::size_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasGetStatusString(cublasStatus_t) { return "a status"; }
-cublasStatus_t cublasGemmEx_64(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m,
+cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m,
                                std::int64_t n, std::int64_t k, const void*, const void* a, cudaDataType type,
                                std::int64_t lda, const void* b, cudaDataType, std::int64_t ldb, const void* beta,
                                void* c, cudaDataType of_result, std::int64_t ldc, cublasComputeType_t,
                                cublasGemmAlgo_t) {
-  return multiply(blas_stream, ta, tb, m, n, k, a, type, lda, 0, b, ldb, 0, beta, c, of_result, ldc, 0, 1);
+  return multiply(stream_of(handle), ta, tb, m, n, k, a, type, lda, 0, b, ldb, 0, beta, c, of_result, ldc, 0, 1);
 }
-cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m,
-                                             std::int64_t n, std::int64_t k, const void*, const void* a,
+cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb,
+                                             std::int64_t m, std::int64_t n, std::int64_t k, const void*, const void* a,
                                              cudaDataType type, std::int64_t lda, long long sa, const void* b,
                                              cudaDataType, std::int64_t ldb, long long sb, const void* beta, void* c,
                                              cudaDataType of_result, std::int64_t ldc, long long sc,
                                              std::int64_t batches, cublasComputeType_t, cublasGemmAlgo_t) {
-  return multiply(blas_stream, ta, tb, m, n, k, a, type, lda, sa, b, ldb, sb, beta, c, of_result, ldc, sc, batches);
+  return multiply(stream_of(handle), ta, tb, m, n, k, a, type, lda, sa, b, ldb, sb, beta, c, of_result, ldc, sc,
+                  batches);
 }
 }
 
