@@ -10,7 +10,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -110,7 +109,7 @@ inline void discards(probe& p) {
     p.settle_out(r);
     p.verify(r, absl::StrCat("a write after ", after, " and a prefetch out"));
   };
-  const std::array<stream, 3> turns;
+  gpu_bench::idle_streams turns;
   for (int i = 0; i < p.repeats(); ++i) {
     p.settle_in(r);
     p.out().add("discard as 512 ranges", "ms/GiB", ms([&] {
@@ -124,7 +123,7 @@ inline void discards(probe& p) {
                 ms([&] { p.in(r, um_block, p.moves().get()); }));
     discard(r);
     p.out().add("prefetch in of what was discarded, pieces of 2 MiB, to a stream that is idle", "ms/GiB",
-                ms([&] { p.in_turns(r, um_block, turns); }));
+                ms([&] { p.in(r, um_block, turns); }));
     written("discard and prefetch in pieces");
     p.out().add("discard as one range", "ms/GiB", ms([&] { discard(r); }));
     p.out().add("prefetch out of what was discarded", "ms/GiB", ms([&] { p.out(r); }));

@@ -145,10 +145,10 @@ inline void prefetches(probe& p) {
       p.out().add(absl::StrCat("in", pieces), "GB/s", gigabytes_per_second(whole, in));
       p.out().add(absl::StrCat("in", pieces, ": the caller is blocked"), "%", 100 * issued / in);
       p.verify(r, absl::StrCat("prefetches", pieces));
-      const std::array<stream, 3> turns;
+      gpu_bench::idle_streams turns;
       p.settle_out(r);
       p.out().add(absl::StrCat("in, to a stream that is idle", pieces), "GB/s",
-                  gigabytes_per_second(whole, p.timed([&] { p.in_turns(r, piece, turns); })));
+                  gigabytes_per_second(whole, p.timed([&] { p.in(r, piece, turns); })));
       p.verify(r, absl::StrCat("prefetches to idle streams", pieces));
     }
     p.out().add("in, of what is there already", "ms/GiB", ms_per_gib(whole, p.timed([&] { p.in(r); })));

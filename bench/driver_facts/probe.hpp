@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../gpu/idle_streams.hpp"
 #include "absl/strings/str_cat.h"
 #include "kernels.hpp"
 #include "report.hpp"
@@ -13,7 +14,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -204,20 +204,15 @@ class probe {
   /// @name Moves, by the calling thread's context
   /// @param piece  For each call.
   /// @{
-  void in(const region& r, bytes piece, cudaStream_t q) const { move(r, piece, false, q); }
-  /// Each piece in the next stream, when what that had to do is done.
-  template <std::size_t N>
-  void in_turns(const region& r, bytes piece, const std::array<stream, N>& turns) const {
-    std::size_t next = 0;
-    for (bytes at{}; at < r.size(); at += piece) {
-      const cudaStream_t q = turns[next++ % N].get();
-      cuda::check(cudaStreamSynchronize(q), "cudaStreamSynchronize");
-      cuda::check(cuda::api::prefetch(r.address() + at.count, std::min(piece, r.size() - at).count,
-                                      {.on_host = false, .device = ordinal_}, q),
-                  "cudaMemPrefetchAsync");
-    }
+  void in(const region& r, bytes piece, cudaStream_t q) const {
+    move(r, piece, false, [q] { return q; });
   }
-  void out(const region& r, bytes piece, cudaStream_t q) const { move(r, piece, true, q); }
+  void in(const region& r, bytes piece, gpu_bench::idle_streams& turns) const {
+    move(r, piece, false, [&turns] { return turns.next(); });
+  }
+  void out(const region& r, bytes piece, cudaStream_t q) const {
+    move(r, piece, true, [q] { return q; });
+  }
   void in(const region& r) const { in(r, r.size(), moves_.get()); }
   void out(const region& r) const { out(r, r.size(), moves_.get()); }
   /// The same behind all that is going on, and waited for.
@@ -280,10 +275,12 @@ class probe {
 
   [[nodiscard]] word* sink() const { return static_cast<word*>(device_.get()); }
 
-  void move(const region& r, bytes piece, bool host, cudaStream_t q) const {
+  /// @param next_stream  Of each piece.
+  template <class NextStream>
+  void move(const region& r, bytes piece, bool host, NextStream&& next_stream) const {
     for (bytes at{}; at < r.size(); at += piece) {
       cuda::check(cuda::api::prefetch(r.address() + at.count, std::min(piece, r.size() - at).count,
-                                      {.on_host = host, .device = ordinal_}, q),
+                                      {.on_host = host, .device = ordinal_}, next_stream()),
                   "cudaMemPrefetchAsync");
     }
   }

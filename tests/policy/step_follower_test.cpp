@@ -197,51 +197,15 @@ TEST_CASE(
   CHECK(write(2) == std::vector<std::uint32_t>{0, 0});
 }
 
-TEST_CASE("what leaves does so 16 MiB at a time, so that what waits for its room can come") {
-  // Two tensors of 48 blocks take turns on a device that has room for one and a half.
-  block_map map(96, location::device(), 72);
-  step_description step;
-  for (std::uint32_t k = 0; k != 2; ++k) {
-    step.add_launch(nanoseconds{1});
-    step.add_use({block_id{48 * k}, 48}, access::update);
-  }
+// What leaves behind the first launch of a step, where the first blocks have been on the device until then.
+std::vector<block_range> leaving_behind_first(const step_description& step, std::uint32_t budget, block_map& map,
+                                              std::uint32_t there) {
   for (std::uint32_t b = 0; b != map.size(); ++b) {
     map.set_liveness(block_id{b}, liveness::live);
     map.write_on_host(block_id{b});
   }
-  step_follower follower(step, {72, nanoseconds{1}, nanoseconds{1}}, 0, map);
-  for (std::uint32_t b = 0; b != 72; ++b) {
-    map.start_arriving(block_id{b});
-    map.arrive(block_id{b}, false);
-    follower.arrived({block_id{b}, 1});
-  }
-  follower.advance();
-  detail::dead_blocks dead;
-  plan p;
-  follower.write(map, 1, 1, dead, p);
-  std::vector<std::uint32_t> leaving;
-  for (const command& c : p.commands) {
-    if (c.what == action::evict) {
-      leaving.push_back(c.range.count);
-    }
-  }
-  CHECK(leaving == std::vector<std::uint32_t>{8, 8, 8});
-}
-
-TEST_CASE("what leaves together does so in the order of addresses, not in that of need: neighbours make one copy") {
-  // Of the first eight blocks those that come first are needed first, and none may stay beside the other eight.
-  block_map map(16, location::device(), 10);
-  step_description step;
-  for (const block_range used : {block_range{block_id{0}, 8}, {block_id{8}, 8}, {block_id{0}, 4}, {block_id{4}, 4}}) {
-    step.add_launch(nanoseconds{1});
-    step.add_use(used, access::update);
-  }
-  for (std::uint32_t b = 0; b != map.size(); ++b) {
-    map.set_liveness(block_id{b}, liveness::live);
-    map.write_on_host(block_id{b});
-  }
-  step_follower follower(step, {8, nanoseconds{1}, nanoseconds{1}}, 0, map);
-  for (std::uint32_t b = 0; b != 8; ++b) {
+  step_follower follower(step, {budget, nanoseconds{1}, nanoseconds{1}}, 0, map);
+  for (std::uint32_t b = 0; b != there; ++b) {
     map.start_arriving(block_id{b});
     map.arrive(block_id{b}, false);
     follower.arrived({block_id{b}, 1});
@@ -256,7 +220,34 @@ TEST_CASE("what leaves together does so in the order of addresses, not in that o
       leaving.push_back(c.range);
     }
   }
-  CHECK(leaving == std::vector<block_range>{{block_id{0}, 8}});
+  return leaving;
+}
+step_description step_of_updates(const std::vector<block_range>& updated) {
+  step_description step;
+  for (const block_range blocks : updated) {
+    step.add_launch(nanoseconds{1});
+    step.add_use(blocks, access::update);
+  }
+  return step;
+}
+
+TEST_CASE("what leaves does so 16 MiB at a time, so that what waits for its room can come") {
+  // Two tensors of 48 blocks take turns on a device that has room for one and a half.
+  block_map map(96, location::device(), 72);
+  std::vector<std::uint32_t> leaving;
+  for (const block_range blocks :
+       leaving_behind_first(step_of_updates({{block_id{0}, 48}, {block_id{48}, 48}}), 72, map, 72)) {
+    leaving.push_back(blocks.count);
+  }
+  CHECK(leaving == std::vector<std::uint32_t>{8, 8, 8});
+}
+
+TEST_CASE("what leaves together does so in the order of addresses, not in that of need: neighbours make one copy") {
+  // Of the first eight blocks those that come first are needed first, and none may stay beside the other eight.
+  block_map map(16, location::device(), 10);
+  const step_description step =
+      step_of_updates({{block_id{0}, 8}, {block_id{8}, 8}, {block_id{0}, 4}, {block_id{4}, 4}});
+  CHECK(leaving_behind_first(step, 8, map, 8) == std::vector<block_range>{{block_id{0}, 8}});
 }
 
 TEST_CASE("a whole step that is issued ahead drives nothing out that the plan keeps") {

@@ -42,7 +42,7 @@ struct migration {
 ///
 /// The driver's calls block their thread, an eviction for the whole copy, so that the two directions need two threads,
 /// and to the host two lanes get more done than one (docs/adr/0006).
-/// Ranges that follow one another are merged, because a call for 2 MiB moves 18 GB/s and one for 64 MiB 45
+/// Ranges that follow one another are merged, because a call for 2 MiB moves 27 GB/s and one for 64 MiB 49
 /// (docs/adr/0006), and long ones are cut, so that blocks are reported as they come. Prefetches overlap: the next one
 /// is given to the driver before the last one is done, in another stream, because the driver hands a call in a stream
 /// that is not idle to a thread of its own, which takes 50 us more.

@@ -574,8 +574,15 @@ class step_planner {
   style.both_ways = true;
   step_plan both = detail::step_planner(step, limits, style).make();
   step_plan unspread = detail::step_planner(step, limits, {.margin = style.margin}).make();
-  step_plan& spread = cost(both) < cost(inward) ? both : inward;
-  return cost(unspread) < cost(spread) ? unspread : spread;
+  step_plan* best = &inward;
+  auto least_cost = cost(inward);
+  for (step_plan* const other : {&both, &unspread}) {
+    if (const auto c = cost(*other); c < least_cost) {
+      best = other;
+      least_cost = c;
+    }
+  }
+  return std::move(*best);
 }
 
 }  // namespace v0
