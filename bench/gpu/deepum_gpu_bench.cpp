@@ -57,9 +57,10 @@ ABSL_FLAG(std::string, programs, "train,evaluate,gather,fits",
           "(weights that are only read), churn (everything moves both ways), largest_batch");
 ABSL_FLAG(
     std::string, systems, "all",
-    "memory systems, with commas: resident, um (demand paging), once (prefetched when allocated), double_managed, "
-    "double_pinned (double buffering by hand), by_hand (the same for gpt_step and infer), lru, deepum, auto, oracle "
-    "(told each step of gpt_step and infer beforehand); or all");
+    "memory systems, with commas: resident, managed (managed memory without the library, for fits), um (demand "
+    "paging), once (prefetched when allocated), double_managed, double_pinned (double buffering by hand), by_hand (the "
+    "same for gpt_step and infer), lru, deepum, auto, oracle (told each step of gpt_step and infer beforehand); or "
+    "all");
 ABSL_FLAG(std::string, budgets, "75,50,35", "device memory, in percent of the footprint, with commas");
 ABSL_FLAG(std::int64_t, steps, 10, "steps to measure");
 ABSL_FLAG(std::int64_t, warm_up, 5, "steps before them, in which the systems learn and results are checked");
@@ -131,8 +132,8 @@ namespace deepum::gpu_bench {
 namespace {
 
 constexpr int cannot_run = 77;
-constexpr const char* system_names[] = {"resident", "um",  "once",   "double_managed", "double_pinned",
-                                        "by_hand",  "lru", "deepum", "auto",           "oracle"};
+constexpr const char* system_names[] = {"resident", "managed", "um",     "once", "double_managed", "double_pinned",
+                                        "by_hand",  "lru",     "deepum", "auto", "oracle"};
 constexpr const char* program_names[] = {"train",    "evaluate", "gather", "fits",         "feeds",
                                          "gpt_step", "infer",    "churn",  "largest_batch"};
 
@@ -404,12 +405,6 @@ auto in_precision(bool bf16, F&& f) {
 bytes footprint(const options& o, const train_gpt::model_shape& shape, train_gpt::purpose use) {
   return in_precision(o.bf16, [&]<class T>() { return model_runs<T>::footprint(shape, use); });
 }
-/// A model of which several fit where one of `train` does.
-train_gpt::model_shape small_shape(train_gpt::model_shape shape) {
-  shape.layers = std::max<train_gpt::index>(1, shape.layers / 3);
-  return shape;
-}
-
 bytes managed_capacity(const layered_step& s) {
   return library_model<cuda::managed_memory, train_gpt::bf16>::capacity_of(s.tensors, {});
 }
@@ -438,7 +433,7 @@ bytes most_managed(const options& o) {
     consider(o.link_size + bytes{o.link_size.count / 2});
   }
   if (o.runs("gather")) consider(capacity_of(o.gather.table() + block_size * o.gather.launches));
-  if (o.managed() && o.runs("fits")) consider(capacity_of(footprint(o, small_shape(o.shape), purpose::training)));
+  if (o.managed() && o.runs("fits")) consider(capacity_of(footprint(o, o.shape, purpose::training)));
   if (o.runs("feeds")) consider(capacity_of(o.feed_size));
   return most;
 }
@@ -596,7 +591,7 @@ absl::Status measure(const options& o, const cuda::device& gpu, const energy_met
   }
   if (o.runs("fits") && o.managed()) {
     add(in_precision(o.bf16, [&]<class T>() {
-      return model_runs<T>(settings, small_shape(o.shape), train_gpt::purpose::training).run_in_turns();
+      return model_runs<T>(settings, o.shape, train_gpt::purpose::training).run_in_turns();
     }));
   }
   if (o.runs("feeds")) {

@@ -12,6 +12,9 @@
 #include "recorded_step.hpp"
 #include "report.hpp"
 #include "slot_operations.hpp"
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/api.hpp>
+#include <deepum/cuda/check.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -93,7 +96,7 @@ class model_runs {
   }
 
   /// Everything fits: each of the library's systems takes turns with the resident run, so that a clock or a processor
-  /// that is slower for a while is so for both.
+  /// that is slower for a while is so for both. So does managed memory without the library, all of it prefetched once.
   /// @errors  As `run`.
   [[nodiscard]] program_report run_in_turns() {
     describe();
@@ -113,31 +116,45 @@ class model_runs {
     for (std::int64_t i = 0; i < settings_.warm_up; ++i) {
       resident.warm_up.push_back(next());
     }
-    const bytes budget = capacity() + block_size;
-    for (const std::string& system : settings_.systems) {
-      if (!policy_of(system) || system == "once") {
-        continue;
-      }
-      settings_.say(absl::StrFormat("%s: %s", report_.name, system));
-      system_run run{.name = system, .budget = budget.count};
-      library_system sys(settings_, system, capacity(), budget);
-      adapted_arena arena(sys);
-      train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
+    const auto take_turns = [&](system_run& run, auto& model, auto&& count) {
       std::int64_t number = 0;
-      const auto step = [&] { return checked(run, model, number++, [&] { return sys.count(); }); };
+      const auto step = [&] { return checked(run, model, number++, count); };
       for (std::int64_t i = 0; i < settings_.warm_up; ++i) {
         run.warm_up.push_back(step());
       }
-      sys.watch_peak();
       std::vector<double> more;  // by turn
       for (int i = 0; i < turns; ++i) {
         const double beside = turn(resident, next);
         more.push_back(turn(run, step) / beside - 1);
       }
-      run.peak_bytes = sys.peak_bytes();
       run.notes =
           absl::StrFormat("%+.2f %% beside resident (%.2f to %.2f, %d turns of %d steps)", 100 * quantile(more, 0.5),
                           100 * quantile(more, 0), 100 * quantile(more, 1), turns, settings_.steps);
+    };
+    for (const std::string& system : settings_.systems) {
+      const bool without_library = system == "managed";
+      if (!without_library && (!policy_of(system) || system == "once")) {
+        continue;
+      }
+      settings_.say(absl::StrFormat("%s: %s", report_.name, system));
+      system_run run{.name = system, .budget = (capacity() + block_size).count};
+      if (without_library) {
+        const memory_pool managed_pool(memory_pool::kind::managed, capacity());
+        hand_arena arena(managed_pool);
+        hand_stream own_stream(arena);
+        train_gpt::gpt<hand_backend<T>> model(arena, own_stream, shape_, settings_.seed, use_);
+        cuda::check(cuda::api::prefetch(managed_pool.base(), managed_pool.size().count, {.on_host = false, .device = 0},
+                                        own_stream.native()),
+                    "cudaMemPrefetchAsync");
+        take_turns(run, model, [] { return counters{}; });
+        run.peak_bytes = report_.footprint;
+      } else {
+        library_system sys(settings_, system, capacity(), bytes{run.budget});
+        adapted_arena arena(sys);
+        train_gpt::gpt<library_backend<T>> model(arena, sys.stream(), shape_, settings_.seed, use_);
+        take_turns(run, model, [&] { return sys.count(); });
+        run.peak_bytes = sys.peak_bytes();
+      }
       report_.runs.push_back(std::move(run));
     }
     report_.runs.insert(report_.runs.begin(), std::move(resident));

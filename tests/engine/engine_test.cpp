@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -333,6 +335,54 @@ TEST_CASE("a discard that was not issued is cancelled when the block is used aga
   CHECK(b.made->snapshot().refused == 0);
   CHECK(b.state(1).copies.empty());
   CHECK(b.script.map->occupied() == 1);
+}
+
+TEST_CASE("blocks are used again without waiting for the pump, and then not given up by the plan that it makes") {
+  bench b(64);
+  b.bring(blocks(0, 4));
+  b.made->dead(blocks(0, 4), liveness::inactive, {});
+  std::future<bool> alive;
+  b.script.when_asked = [&] {  // the pump has the state lock, and has read the inbox
+    alive = std::async(std::launch::async, [&] { return b.made->live(blocks(1, 2)); });
+    CHECK(alive.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  };
+  b.plan({discard(blocks(0, 4))});
+  REQUIRE(alive.valid());
+  CHECK(alive.get());
+  CHECK(b.issued() == "discard(0+1) discard(3+1)");
+  CHECK(b.state(1).life == liveness::live);
+  CHECK(b.made->live(blocks(2)));  // what is not being discarded
+  CHECK_FALSE(b.made->live(blocks(3)));
+  b.settle();
+  CHECK(b.made->settled(blocks(0, 4)));
+}
+
+TEST_CASE("blocks whose discard was asked for and not read yet are awaited") {
+  bench b(64);
+  b.bring(blocks(0));
+  b.made->discard(blocks(0));
+  CHECK_FALSE(b.made->live(blocks(0)));
+  b.made->pump();
+  CHECK(b.issued() == "discard(0+1)");
+  b.settle();
+  CHECK(b.made->live(blocks(0)));
+}
+
+TEST_CASE("when discards have ended, blocks are used again without the state lock, whatever launches are unread") {
+  bench b(64);
+  b.bring(blocks(0));
+  b.made->discard(blocks(0));
+  b.made->pump();
+  b.settle();
+  b.launch({{blocks(1), access::read}});
+  b.made->pump();
+  std::future<bool> alive;
+  b.script.when_asked = [&] {
+    alive = std::async(std::launch::async, [&] { return b.made->live(blocks(0)); });
+    CHECK(alive.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  };
+  b.plan({});
+  CHECK(alive.get());
 }
 
 TEST_CASE("the program's own discard leaves alone what a launch in flight may touch") {

@@ -155,6 +155,7 @@ class scripted_policy final : public deepum::policy {
     bool holds_launches = false;
     std::set<deepum::launch_id> unready{};   ///< launches that are not ready
     const deepum::block_map* map = nullptr;  ///< as it was seen last
+    std::function<void()> when_asked{};      ///< called once, when the next plan is asked for
   };
 
   explicit scripted_policy(script& s) : script_(s) {}
@@ -187,6 +188,7 @@ class scripted_policy final : public deepum::policy {
   void plan_next(const deepum::block_map& m, deepum::plan& out) override {
     script_.map = &m;
     told("asked");
+    if (const auto hook = std::exchange(script_.when_asked, {})) hook();
     if (!script_.plans.empty()) {
       out = std::move(script_.plans.front());
       script_.plans.pop_front();

@@ -317,22 +317,25 @@ TEST_CASE("feeds that are not there are said to be not there") {
 
 TEST_CASE("where everything fits, each system takes turns with the resident run and has its losses") {
   const without_gpu setting;
-  bench_settings settings = settings_for({"um", "once", "double_pinned", "auto"});
+  bench_settings settings = settings_for({"managed", "um", "once", "double_pinned", "auto"});
   settings.warm_up = 2;
   settings.steps = 2;
   train_gpt::model_shape own = shape;
   own.layers = 2;
   const program_report r = model_runs<float>(settings, own, train_gpt::purpose::training).run_in_turns();
-  REQUIRE(r.runs.size() == 3);
+  REQUIRE(r.runs.size() == 4);
   CHECK(r.runs[0].name == "resident");
-  CHECK(r.runs[1].name == "um");
-  CHECK(r.runs[2].name == "auto");
-  CHECK(r.runs[1].steps.size() == 16);
-  CHECK(r.runs[0].steps.size() == r.runs[1].steps.size() + r.runs[2].steps.size());
-  for (std::size_t i = 0; i != 14; ++i) {
-    CHECK(r.runs[2].steps[i].loss == r.runs[0].steps[i].loss);
+  CHECK(r.runs[1].name == "managed");
+  CHECK(r.runs[2].name == "um");
+  CHECK(r.runs[3].name == "auto");
+  CHECK(r.runs[0].steps.size() == 48);
+  for (std::size_t k = 1; k != r.runs.size(); ++k) {
+    CHECK(r.runs[k].steps.size() == 16);
+    for (std::size_t i = 0; i != 14; ++i) {
+      CHECK(r.runs[k].steps[i].loss == r.runs[0].steps[i].loss);
+    }
+    CHECK(r.runs[k].notes.find("% beside resident") != std::string::npos);
   }
-  CHECK(r.runs[2].notes.find("% beside resident") != std::string::npos);
 }
 
 TEST_CASE("the links are measured with what moves on them") {

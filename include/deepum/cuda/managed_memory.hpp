@@ -91,7 +91,7 @@ class managed_memory {
   /// page of them, 15 s for each GiB.
   bool advise(block_range range, advice hint, location l);
   /// Discarded blocks of the range get pages again, as soon as there is nothing else to do: a launch that writes them
-  /// without a prefetch faults on every single page of them (docs/adr/0006).
+  /// without a prefetch faults on every single page of them (docs/adr/0006). Threads: any.
   void renew(block_range range);
   /// @}
 

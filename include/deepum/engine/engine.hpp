@@ -198,13 +198,20 @@ class engine {
   /// @name Facts.
   /// @{
 
-  /// Contents of the blocks matter from now on. Takes the state lock: discards that were not issued are cancelled here.
+  /// Contents of the blocks matter from now on: discards of them that were not issued are cancelled. Cost: one push
+  /// under the inbox lock; the state lock while discards are asked for, planned or on their way, and on memory that
+  /// never faults.
   /// @returns  False while a discard of one of the blocks is on its way. The memory must not be used before `settled`.
   [[nodiscard]] bool live(block_range range) {
+    if constexpr (!faultless) {
+      if (push_live(range)) {
+        renew(range);
+        return true;
+      }
+    }
     std::lock_guard lock(state_mutex_);
     absorb();
-    for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
-    policy_->on_live(range, state_.map);
+    revive(range);
     return renewed(range);
   }
   /// Takes in what happened up to now, so that `finished` knows of it; plans nothing.
@@ -405,7 +412,7 @@ class engine {
   }
 
   struct message {
-    enum class kind : std::uint8_t { open_stream, close_stream, launch, dead, host_access, request };
+    enum class kind : std::uint8_t { open_stream, close_stream, launch, dead, live, host_access, request };
     explicit message(kind k) : what(k) {}
 
     kind what;
@@ -436,6 +443,7 @@ class engine {
         m.record.id = id;
         last_launch_.store(id.value, std::memory_order_release);
       }
+      discards_ = discards_ || asks_for_discard(m);
       first = inbox_.empty();
       inbox_.push_back(std::move(m));
     }
@@ -443,6 +451,27 @@ class engine {
       memory_.notify();
     }
     return id;
+  }
+  /// @returns  Whether no block is given up before this has been read; else it is not put there.
+  bool push_live(block_range range) {
+    message m{message::kind::live};
+    m.range = range;
+    bool first = false;
+    {
+      std::lock_guard lock(inbox_mutex_);
+      if (discards_) {
+        return false;
+      }
+      first = inbox_.empty();
+      inbox_.push_back(std::move(m));
+    }
+    if (first) {
+      memory_.notify();
+    }
+    return true;
+  }
+  static bool asks_for_discard(const message& m) {
+    return m.what == message::kind::request && m.request.what == action::discard;
   }
 
   /// Takes in what the program and the device report. The device is asked first: whatever it reports of a launch, the
@@ -462,6 +491,8 @@ class engine {
     unread_ = false;
     {
       std::lock_guard lock(inbox_mutex_);
+      discards_ =
+          discards_ && !(state_.discards.idle() && std::none_of(inbox_.begin(), inbox_.end(), asks_for_discard));
       std::swap(inbox_, taken_);
     }
     for (message& m : taken_) {
@@ -489,6 +520,9 @@ class engine {
           state_.notes[b.value].dead_after = m.last.value;
         });
         policy_->on_dead(m.range, m.last, state_.map);
+        break;
+      case message::kind::live:
+        revive(m.range);
         break;
       case message::kind::host_access:
         if (m.mode != access::read) {
@@ -658,6 +692,10 @@ class engine {
     }
   }
 
+  void revive(block_range range) {
+    for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
+    policy_->on_live(range, state_.map);
+  }
   void set_liveness(block_id b, liveness life) {
     state_.live += life == liveness::live ? 1 : 0;
     state_.live -= state_.map[b].life == liveness::live ? 1 : 0;
@@ -1171,8 +1209,24 @@ class engine {
     }
   }
 
+  /// Before contents are given up: from now on nobody revives blocks without the state lock, and who has is heard.
+  void announce_discards() {
+    if (faultless || state_.discards.idle()) {
+      return;
+    }
+    bool announced = false;
+    {
+      std::lock_guard lock(inbox_mutex_);
+      announced = std::exchange(discards_, true);
+    }
+    if (!announced) {
+      take_inbox();
+    }
+  }
+
   /// Discards need no link, so one that waits for a launch does not hold up the others.
   void issue_discards() {
+    announce_discards();
     for (; !state_.discards.demanded.empty(); state_.discards.demanded.pop_front()) {
       const block_id b = state_.discards.demanded.front().range.first;
       if (state_.map[b].life != liveness::live && state_.map[b].users == 0 && state_.still(b) &&
@@ -1333,10 +1387,13 @@ class engine {
     if (discarding(range)) {
       return false;
     }
+    renew(range);
+    return true;
+  }
+  void renew([[maybe_unused]] block_range range) {
     if constexpr (detail::renews_blocks<Memory>) {
       memory_.renew(range);
     }
-    return true;
   }
   [[nodiscard]] detail::lane& lane_of(action what) {
     switch (what) {
@@ -1412,6 +1469,7 @@ class engine {
   std::mutex inbox_mutex_;
   std::vector<message> inbox_{};
   std::uint32_t next_stream_ = 0;
+  bool discards_ = false;                      // are asked for, planned or on their way
   std::atomic<std::uint64_t> last_launch_{0};  // written under the inbox lock
   std::atomic<std::uint64_t> finished_up_to_{0};
   std::atomic<bool> have_to_ask_{false};  // launches, before they are given to the device; written under the state lock

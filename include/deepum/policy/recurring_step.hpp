@@ -128,7 +128,8 @@ class recurring_step {
   }
 
   // Times are not known. A launch is taken to last the longer the more blocks it uses, and a copy to take much longer:
-  // so long that the step lasts as long as its copies.
+  // so long that the step lasts as long as its copies. To the host the driver's copies of managed memory are slower
+  // (docs/adr/0006), so departures are spread sooner there.
   template <class Append>
   void plan(const block_map& map, Append&& append) {
     constexpr nanoseconds block_use{1};
@@ -152,7 +153,8 @@ class recurring_step {
         step.add_death(deaths_[death].second);
       }
     }
-    limits_ = {map.budget(), block_copy, block_copy, map.blocks_in(enough_in_flight)};
+    const nanoseconds out = map.backed() ? block_copy : block_copy * 5 / 4;
+    limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight)};
     follower_.emplace(step, limits_, launches_.position(), map, write_back_);
     planned_deaths_ = deaths_;
     planned_period_ = launches_.period();
