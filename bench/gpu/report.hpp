@@ -191,7 +191,7 @@ struct program_report {
                                ? "       -"
                                : absl::StrFormat(" %7.1f", 100 * median_ns(*resident) / middle));
     const double mix = best_mix_ns(r, s);
-    absl::StrAppend(&text, mix <= 0 ? "       -" : absl::StrFormat(" %7.1f", 100 * mix / middle));
+    absl::StrAppend(&text, !(mix > 0) ? "       -" : absl::StrFormat(" %7.1f", 100 * mix / middle));
     absl::StrAppendFormat(
         &text, " %8.0f %8.0f %8.0f %8.0f %8.2f %7.0f", m([](const measured_step& t) { return t.did.faults; }),
         m([](const measured_step& t) { return t.did.in; }) / mib,

@@ -359,6 +359,7 @@ TEST_CASE("blocks are used again without waiting for the pump, and then not give
 
 TEST_CASE("blocks whose discard was asked for and not read yet are awaited") {
   bench b(64);
+  b.made->dead(blocks(8), liveness::unallocated, {});  // else all that is alive takes the whole budget
   b.bring(blocks(0));
   b.made->discard(blocks(0));
   CHECK_FALSE(b.made->live(blocks(0)));
@@ -370,6 +371,7 @@ TEST_CASE("blocks whose discard was asked for and not read yet are awaited") {
 
 TEST_CASE("when discards have ended, blocks are used again without the state lock, whatever launches are unread") {
   bench b(64);
+  b.made->dead(blocks(8), liveness::unallocated, {});  // else all that is alive takes the whole budget
   b.bring(blocks(0));
   b.made->discard(blocks(0));
   b.made->pump();
@@ -383,6 +385,24 @@ TEST_CASE("when discards have ended, blocks are used again without the state loc
   };
   b.plan({});
   CHECK(alive.get());
+}
+
+TEST_CASE("what comes alive takes the state lock where it may not fit, so that the next launch has to ask") {
+  bench b(4, 16);
+  b.made->dead(blocks(0, 16), liveness::unallocated, {});
+  b.made->pump();
+  std::vector<std::future<bool>> alive;
+  const auto waits = [&](block_range r, std::chrono::milliseconds longest) {
+    alive.push_back(std::async(std::launch::async, [&b, r] { return b.made->live(r); }));
+    return alive.back().wait_for(longest) == std::future_status::timeout;
+  };
+  b.script.when_asked = [&] {  // the pump has the state lock
+    CHECK_FALSE(waits(blocks(0, 3), std::chrono::seconds(30)));
+    CHECK(waits(blocks(4, 2), std::chrono::milliseconds(50)));
+  };
+  b.plan({});
+  CHECK(alive[0].get());
+  CHECK(alive[1].get());
 }
 
 TEST_CASE("the program's own discard leaves alone what a launch in flight may touch") {

@@ -199,8 +199,8 @@ class engine {
   /// @{
 
   /// Contents of the blocks matter from now on: discards of them that were not issued are cancelled. Cost: one push
-  /// under the inbox lock; the state lock while discards are asked for, planned or on their way, and on memory that
-  /// never faults.
+  /// under the inbox lock; the state lock while discards are asked for, planned or on their way, where what is alive
+  /// may not fit the budget, and on memory that never faults.
   /// @returns  False while a discard of one of the blocks is on its way. The memory must not be used before `settled`.
   [[nodiscard]] bool live(block_range range) {
     if constexpr (!faultless) {
@@ -452,16 +452,18 @@ class engine {
     }
     return id;
   }
-  /// @returns  Whether no block is given up before this has been read; else it is not put there.
+  /// @returns  Whether no block is given up before this has been read, and launches need not wait for room because of
+  ///           it; else it is not put there.
   bool push_live(block_range range) {
     message m{message::kind::live};
     m.range = range;
     bool first = false;
     {
       std::lock_guard lock(inbox_mutex_);
-      if (discards_) {
+      if (discards_ || range.count > spare_) {
         return false;
       }
+      spare_ -= range.count;
       first = inbox_.empty();
       inbox_.push_back(std::move(m));
     }
@@ -500,6 +502,19 @@ class engine {
     }
     state_.stirred = state_.stirred || !taken_.empty();
     taken_.clear();
+    note_spare();
+  }
+
+  /// How many blocks may come alive until it is asked again. To be called when others have, or the budget has changed.
+  void note_spare() {
+    if constexpr (!faultless) {
+      std::uint64_t live = state_.live;
+      std::lock_guard lock(inbox_mutex_);
+      for (const message& m : inbox_) {
+        live += m.what == message::kind::live ? m.range.count : 0;
+      }
+      spare_ = state_.map.budget() - std::min<std::uint64_t>(live, state_.map.budget());
+    }
   }
 
   void take(message& m) {
@@ -1446,6 +1461,7 @@ class engine {
       demand_.budget_changed();
     }
     note_pressure();
+    note_spare();
   }
 
   void count(traffic& t, reason why, bool copied) const {
@@ -1470,6 +1486,7 @@ class engine {
   std::vector<message> inbox_{};
   std::uint32_t next_stream_ = 0;
   bool discards_ = false;                      // are asked for, planned or on their way
+  std::uint64_t spare_ = 0;                    // blocks that may come alive, and all that is fits the budget
   std::atomic<std::uint64_t> last_launch_{0};  // written under the inbox lock
   std::atomic<std::uint64_t> finished_up_to_{0};
   std::atomic<bool> have_to_ask_{false};  // launches, before they are given to the device; written under the state lock
