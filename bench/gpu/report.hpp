@@ -190,7 +190,7 @@ struct program_report {
     absl::StrAppend(&text, resident == r.runs.end() || resident->steps.empty()
                                ? "       -"
                                : absl::StrFormat(" %7.1f", 100 * median_ns(*resident) / middle));
-    const double mix = best_mix_ns(r, s);
+    const double mix = best_mix_ns(r, s);  // no number where the links were not measured
     absl::StrAppend(&text, !(mix > 0) ? "       -" : absl::StrFormat(" %7.1f", 100 * mix / middle));
     absl::StrAppendFormat(
         &text, " %8.0f %8.0f %8.0f %8.0f %8.2f %7.0f", m([](const measured_step& t) { return t.did.faults; }),
