@@ -435,21 +435,15 @@ class engine {
   /// A launch is numbered here, under the lock, so that numbers are in the order of the inbox.
   launch_id push(message&& m) {
     launch_id id{};
-    bool first = false;
-    {
-      std::lock_guard lock(inbox_mutex_);
-      if (m.what == message::kind::launch) {
+    push_if(std::move(m), [&](message& put) {
+      if (put.what == message::kind::launch) {
         id = launch_id{last_launch_.load(std::memory_order_relaxed) + 1};
-        m.record.id = id;
+        put.record.id = id;
         last_launch_.store(id.value, std::memory_order_release);
       }
-      discards_ = discards_ || asks_for_discard(m);
-      first = inbox_.empty();
-      inbox_.push_back(std::move(m));
-    }
-    if (first) {
-      memory_.notify();
-    }
+      discards_ = discards_ || asks_for_discard(put);
+      return true;
+    });
     return id;
   }
   /// @returns  Whether no block is given up before this has been read, and launches need not wait for room because of
@@ -457,13 +451,23 @@ class engine {
   bool push_live(block_range range) {
     message m{message::kind::live};
     m.range = range;
+    return push_if(std::move(m), [&](const message& put) {
+      if (discards_ || put.range.count > spare_) {
+        return false;
+      }
+      spare_ -= put.range.count;
+      return true;
+    });
+  }
+  /// @param may_be_put  Asked under the inbox lock.
+  template <class MayBePut>
+  bool push_if(message&& m, MayBePut&& may_be_put) {
     bool first = false;
     {
       std::lock_guard lock(inbox_mutex_);
-      if (discards_ || range.count > spare_) {
+      if (!may_be_put(m)) {
         return false;
       }
-      spare_ -= range.count;
       first = inbox_.empty();
       inbox_.push_back(std::move(m));
     }
@@ -500,9 +504,11 @@ class engine {
     for (message& m : taken_) {
       take(m);
     }
-    state_.stirred = state_.stirred || !taken_.empty();
-    taken_.clear();
-    note_spare();
+    if (!taken_.empty()) {
+      state_.stirred = true;
+      taken_.clear();
+      note_spare();
+    }
   }
 
   /// How many blocks may come alive until it is asked again. To be called when others have, or the budget has changed.
