@@ -594,6 +594,7 @@ class residency {
     launch_record record;
     record.stream = stream_;
     record.name = "hold";
+    record.hold = true;
     signature_builder signature(record.name);
     owner.declare(operands, record.accesses);
     for (block_access& a : record.accesses) {

@@ -60,6 +60,7 @@ struct launch_record {
   std::vector<block_access> accesses{};  ///< declared blocks, in argument order, each range merged
   bool complete = true;                  ///< false: it may touch blocks that `accesses` does not name
   std::string name{};                    ///< for messages and traces
+  bool hold = false;                     ///< an `arena::hold`: it executes nothing and ends when the program says so
 };
 
 /// A page fault, as the fault feed reports it and the engine attributes it.
