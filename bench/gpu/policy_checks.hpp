@@ -117,7 +117,7 @@ class random_program_run {
         buffers_[op.a] = {};
         break;
       case kind::fill:
-        on(op).launch("fill", grid, block, 0, k.fill, overwrites(a.data()), size, op.value);
+        on(op).launch("fill", grid, block, 0, k.fill, overwrites(a), size, op.value);
         break;
       case kind::fill_part:
         on(op).launch("fill_part", grid, block, 0, k.fill, a.data() + op.first, op.n, op.value);
@@ -166,7 +166,7 @@ class random_program_run {
         } else {
           arena_.discard(a.data(), bytes{a.size_bytes()});
         }
-        on(op).launch("fill", grid, block, 0, k.fill, overwrites(a.data()), size, op.value);
+        on(op).launch("fill", grid, block, 0, k.fill, overwrites(a), size, op.value);
         break;
       case kind::hint:
         switch (op.value % 4) {

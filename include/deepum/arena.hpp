@@ -676,6 +676,22 @@ class array {
   std::size_t size_ = 0;
 };
 
+/// The launch reads all elements of an array.
+template <class T, memory_kind Memory>
+[[nodiscard]] auto reads(const array<T, Memory>& elements) {
+  return reads(elements.data(), elements.size());
+}
+/// The launch may read and write all elements of an array.
+template <class T, memory_kind Memory>
+[[nodiscard]] auto updates(const array<T, Memory>& elements) {
+  return updates(elements.data(), elements.size());
+}
+/// The launch writes all elements of an array before it reads any. A promise, as `overwrites(p, n)`.
+template <class T, memory_kind Memory>
+[[nodiscard]] auto overwrites(const array<T, Memory>& elements) {
+  return overwrites(elements.data(), elements.size());
+}
+
 /// An allocator for containers of the standard library. Its elements are used by the host directly.
 template <class T, memory_kind Memory>
 class allocator {

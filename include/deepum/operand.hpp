@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <type_traits>
 
 namespace deepum {
@@ -19,6 +20,10 @@ inline constexpr bool smaller_than_a_pointer = false;
 template <class T>
   requires(std::is_class_v<T> && sizeof(T) < sizeof(void*))
 inline constexpr bool smaller_than_a_pointer<T> = true;
+
+/// False, and known only when a template is instantiated.
+template <class T>
+inline constexpr bool never = false;
 
 template <class T>
 [[nodiscard]] constexpr bytes size_of_elements(std::uint64_t n) {
@@ -49,6 +54,7 @@ struct operand {
   const void* address = nullptr;
   bytes size = whole;
   access mode = access::update;
+  bool declared = true;  ///< by the program; false: a plain pointer among the arguments of a launch
 };
 
 /// An operand that keeps the type of its pointer, so that it can stand for the pointer among the arguments of a launch.
@@ -73,6 +79,11 @@ template <class T>
 [[nodiscard]] constexpr typed_operand<T> reads(T* p, std::uint64_t n) {
   return {p, detail::size_of_elements<T>(n), access::read};
 }
+/// The same of the elements of a span. An `array` goes in its place.
+template <class T, std::size_t Extent>
+[[nodiscard]] constexpr typed_operand<T> reads(std::span<T, Extent> elements) {
+  return reads(elements.data(), elements.size());
+}
 
 /// The launch may read and write the memory: `+=`, partial writes. What is not said to be anything else is this.
 template <class T>
@@ -86,20 +97,34 @@ template <class T>
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
   return {p, detail::size_of_elements<T>(n), access::update};
 }
+/// The same of the elements of a span, as `reads`.
+template <class T, std::size_t Extent>
+[[nodiscard]] constexpr typed_operand<T> updates(std::span<T, Extent> elements) {
+  return updates(elements.data(), elements.size());
+}
 
-/// The launch writes every byte before it reads any, so the contents from before are of no value.
+/// The launch writes every byte of these elements before it reads any, so the contents from before are of no value.
 ///
 /// A promise: where it is broken, the launch finds whatever was there, or nothing.
-template <class T>
-[[nodiscard]] constexpr typed_operand<T> overwrites(T* p) {
-  static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
-  return {p, operand::whole, access::overwrite};
-}
-/// The same of some elements, as `reads`.
+/// @param n  As for `reads`. There is no form without it: the allocation that a pointer lies in may hold more than the
+///           launch writes.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> overwrites(T* p, std::uint64_t n) {
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
   return {p, detail::size_of_elements<T>(n), access::overwrite};
+}
+/// The same of the elements of a span, as `reads`.
+template <class T, std::size_t Extent>
+[[nodiscard]] constexpr typed_operand<T> overwrites(std::span<T, Extent> elements) {
+  return overwrites(elements.data(), elements.size());
+}
+/// Does not compile: give the size.
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> overwrites(T* p) {
+  static_assert(detail::never<T>,
+                "overwrites(p) does not say how much is overwritten: write overwrites(p, n) with the number of "
+                "elements, or give an array or a std::span");
+  return {p, bytes{}, access::overwrite};
 }
 
 }  // namespace v0

@@ -103,7 +103,7 @@ class argument_reader {
     } else if constexpr (std::is_pointer_v<Argument> && !std::is_function_v<std::remove_pointer_t<Argument>>) {
       using pointee = std::remove_pointer_t<Argument>;
       complete_ = complete_ && hides_no_pointers<std::remove_cv_t<pointee>>;
-      add({argument, operand::whole, std::is_const_v<pointee> ? access::read : access::update}, offset_of);
+      add({argument, operand::whole, std::is_const_v<pointee> ? access::read : access::update, false}, offset_of);
     } else {
       static_assert(std::is_trivially_copyable_v<Argument>, "arguments of a kernel are copied byte by byte");
       complete_ = complete_ && (hides_no_pointers<Argument> || std::is_pointer_v<Argument>);

@@ -169,14 +169,14 @@ TEST_CASE("a launch that is larger than the budget is refused with its name befo
   word* const large = m.memory().allocate<word>(9 * words_per_block);
   word* const small = m.memory().allocate<word>(words_per_block);
   const std::string said = failure(status::out_of_device_memory, [&] {
-    s.launch("too much", 1, 1, 0, set, overwrites(large), 9 * words_per_block, word{1});
+    s.launch("too much", 1, 1, 0, set, overwrites(large, 9 * words_per_block), 9 * words_per_block, word{1});
   });
   CHECK(mentions(said, "'too much'"));
   CHECK(mentions(said, std::to_string((18_MiB).count)));
   CHECK(mentions(said, std::to_string((16_MiB).count)));
   CHECK(m.memory().statistics().launches == 0);
   // The arena goes on.
-  s.launch("set", 1, 1, 0, set, overwrites(small), words_per_block, word{7});
+  s.launch("set", 1, 1, 0, set, overwrites(small, words_per_block), words_per_block, word{7});
   s.synchronize();
   CHECK(m.memory().host_read(small, 1)[0] == 7);
 }
@@ -240,21 +240,22 @@ TEST_CASE("while a view writes, launches that touch the memory are refused; whil
   machine m(16_MiB);
   stream_type s(m.memory());
   word* const a = m.memory().allocate<word>(words_per_block);
-  s.launch("set", 1, 1, 0, set, overwrites(a), words_per_block, word{3});
+  s.launch("set", 1, 1, 0, set, overwrites(a, words_per_block), words_per_block, word{3});
   s.synchronize();
   {
     const auto view = m.memory().host_write(a, 10);
     CHECK(view[9] == 3);
     view[9] = 4;
-    const std::string said = failure(status::invalid_argument,
-                                     [&] { s.launch("set", 1, 1, 0, set, overwrites(a), words_per_block, word{5}); });
+    const std::string said = failure(status::invalid_argument, [&] {
+      s.launch("set", 1, 1, 0, set, overwrites(a, words_per_block), words_per_block, word{5});
+    });
     CHECK(mentions(said, "'set'"));
     CHECK(mentions(said, "view"));
   }
   {
     const auto view = m.memory().host_read(a, 10);
     CHECK(view[9] == 4);
-    s.launch("set", 1, 1, 0, set, overwrites(a), words_per_block, word{6});
+    s.launch("set", 1, 1, 0, set, overwrites(a, words_per_block), words_per_block, word{6});
     s.synchronize();
   }
   CHECK(m.memory().host_read(a, 10)[9] == 6);
@@ -287,7 +288,8 @@ TEST_CASE("blocks are written back ahead of need where the program does not choo
     }
     for (int step = 0; step < 8; ++step) {
       for (int i = 0; i < 10; ++i) {
-        s.launch("set", 1, 1, 0, set, overwrites(words[static_cast<std::size_t>(i)]), 4 * words_per_block, word{1});
+        s.launch("set", 1, 1, 0, set, overwrites(words[static_cast<std::size_t>(i)], 4 * words_per_block),
+                 4 * words_per_block, word{1});
         if (i % 2 == 0) {
           s.launch("add", 1, 1, 0, add, words[static_cast<std::size_t>(i)], static_cast<const word*>(words[0]),
                    words_per_block);
@@ -392,12 +394,13 @@ TEST_CASE("where others take the device's memory the program is told, and goes o
   stream_type s(m.memory());
   word* const a = m.memory().allocate<word>(8 * words_per_block);
   m.gpu.set_foreign_memory(60_MiB);
-  const std::string said = failure(status::out_of_device_memory,
-                                   [&] { s.launch("set", 1, 1, 0, set, overwrites(a), 8 * words_per_block, word{1}); });
+  const std::string said = failure(status::out_of_device_memory, [&] {
+    s.launch("set", 1, 1, 0, set, overwrites(a, 8 * words_per_block), 8 * words_per_block, word{1});
+  });
   CHECK(mentions(said, "'set'"));
   m.gpu.set_foreign_memory(0_MiB);
   m.memory().set_budget(40_MiB);
-  s.launch("set", 1, 1, 0, set, overwrites(a), 8 * words_per_block, word{2});
+  s.launch("set", 1, 1, 0, set, overwrites(a, 8 * words_per_block), 8 * words_per_block, word{2});
   s.synchronize();
   CHECK(m.memory().host_read(a + 8 * words_per_block - 1, 1)[0] == 2);
 }
@@ -413,15 +416,15 @@ TEST_CASE("what is held stays on the device, so that launches of several streams
     const auto kept = m.memory().hold({updates(a), updates(b)});
     const std::uint64_t before = m.memory().statistics().faults;
     for (int i = 0; i < 5; ++i) {
-      s.launch("set", 1, 1, 0, set, overwrites(a), 4 * words_per_block, word{1});
-      t.launch("set", 1, 1, 0, set, overwrites(b), 4 * words_per_block, word{2});
+      s.launch("set", 1, 1, 0, set, overwrites(a, 4 * words_per_block), 4 * words_per_block, word{1});
+      t.launch("set", 1, 1, 0, set, overwrites(b, 4 * words_per_block), 4 * words_per_block, word{2});
     }
     s.synchronize();
     t.synchronize();
     CHECK(m.memory().statistics().faults == before);
     failure(status::out_of_device_memory, [&] { (void)m.memory().hold({updates(a), updates(b), updates(c)}); });
   }
-  s.launch("set", 1, 1, 0, set, overwrites(c), 4 * words_per_block, word{3});
+  s.launch("set", 1, 1, 0, set, overwrites(c, 4 * words_per_block), 4 * words_per_block, word{3});
   s.synchronize();
   CHECK(m.memory().host_read(a, 1)[0] == 1);
   CHECK(m.memory().host_read(b, 1)[0] == 2);

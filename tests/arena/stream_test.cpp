@@ -6,7 +6,9 @@
 #include <array>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -145,7 +147,7 @@ TEST_CASE("the types of the arguments say what a launch does with them") {
         std::pair(accesses{{first, access::read}, {second, access::update}}, true));
   CHECK(declared(a + 17, reads(b, 1)) ==
         std::pair(accesses{{first, access::update}, {{block_id{2}, 1}, access::read}}, true));
-  CHECK(declared(overwrites(a)) == std::pair(accesses{{first, access::overwrite}}, true));
+  CHECK(declared(overwrites(a, 1 << 20)) == std::pair(accesses{{first, access::overwrite}}, true));
 
   float outside = 0;
   CHECK(declared(&outside, nullptr) == std::pair(accesses{}, true));
@@ -182,7 +184,44 @@ TEST_CASE("an overwrite counts for whole blocks only, and for none that somethin
   CHECK(declared({reads(p, 0)}).empty());
   const std::array<bytes, 2> parts{2_MiB, 2_MiB};
   arena.split(p, parts);
-  CHECK(declared({overwrites(p + (3 << 20))}) == accesses{{{block_id{1}, 1}, access::overwrite}});
+  CHECK(declared({updates(p + (3 << 20))}) == accesses{{{block_id{1}, 1}, access::update}});
+}
+
+TEST_CASE("an array and a span stand for their elements, so that nothing beside them is named") {
+  sim::device gpu{sim::find_profile("h200_pcie5"), small(64_MiB)};
+  arena arena{gpu, {.capacity = 128_MiB, .headroom = 4_MiB}};
+  char* const p = arena.allocate<char>(8 << 20);
+  const auto q = arena.make_array<float>(1 << 20);
+  const auto declared = [&](std::initializer_list<operand> operands) {
+    std::vector<block_access> out;
+    arena.declare({operands.begin(), operands.size()}, out);
+    return out;
+  };
+  using accesses = std::vector<block_access>;
+  const block_range middle{block_id{1}, 2};
+  const std::span<char> carved(p + (2 << 20), 4 << 20);
+  CHECK(declared({reads(carved)}) == accesses{{middle, access::read}});
+  CHECK(declared({reads(std::span<const char>(carved))}) == accesses{{middle, access::read}});
+  CHECK(declared({updates(carved)}) == accesses{{middle, access::update}});
+  CHECK(declared({overwrites(carved)}) == accesses{{middle, access::overwrite}});
+  CHECK(declared({overwrites(carved.first<(2 << 20)>())}) == accesses{{{block_id{1}, 1}, access::overwrite}});
+  const block_range whole{block_id{4}, 2};
+  CHECK(declared({reads(q)}) == accesses{{whole, access::read}});
+  CHECK(declared({updates(q)}) == accesses{{whole, access::update}});
+  CHECK(declared({overwrites(q)}) == accesses{{whole, access::overwrite}});
+  CHECK(operand(overwrites(q)).size == q.size_in_bytes());
+  CHECK(declared({overwrites(array<float, sim::managed_memory>())}).empty());
+}
+
+TEST_CASE("an operand tells whether the program declared it") {
+  float x = 0;
+  detail::argument_reader<2> reader("k");
+  const auto anywhere = [](const void*) { return std::optional<bytes>(bytes{0}); };
+  reader.read(&x, anywhere);
+  reader.read(updates(&x), anywhere);
+  REQUIRE(reader.operands().size() == 2);
+  CHECK_FALSE(reader.operands()[0].declared);
+  CHECK(reader.operands()[1].declared);
 }
 
 TEST_CASE("a call is closed also when what it enqueues throws") {

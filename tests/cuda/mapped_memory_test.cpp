@@ -277,7 +277,8 @@ TEST_CASE("a launch waits on the device for copies that are on their way, and no
   fake_cuda::set_delays(3, 30ms);  // copies are slow: launches are issued long before they end
   for (int i = 0; i < 4; ++i) {
     s.launch("add", 1, 1, 0, add, a, static_cast<const word*>(b), words_of(4_MiB));
-    s.launch("set", 1, 1, 0, set, deepum::overwrites(c), words_of(8_MiB), word{1});  // a and b have to leave
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(c, words_of(8_MiB)), words_of(8_MiB),
+             word{1});  // a and b have to leave
   }
   s.synchronize();
   CHECK(m.arena->host_read(a, 1)[0] == 25);
@@ -328,7 +329,7 @@ TEST_CASE("a launch that could not be given to the device has finished, so that 
   bool failed = false;
   for (int i = 0; i < 50 && !failed; ++i) {
     m.arena->host_write(a, 1)[0] = 1;
-    s.launch("set", 1, 1, 0, set, deepum::overwrites(b), words_of(6_MiB), word{1});
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(b, words_of(6_MiB)), words_of(6_MiB), word{1});
     s.synchronize();
     fake_cuda::fail_call("cudaStreamWaitEvent", 1, cudaErrorUnknown);
     try {
@@ -362,7 +363,7 @@ TEST_CASE("the host finds nothing at the device's addresses, and contents in a v
   machine m(16_MiB);
   stream_type s(*m.arena);
   word* const a = m.arena->allocate<word>(words_of(4_MiB));
-  s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(4_MiB), word{9});
+  s.launch("set", 1, 1, 0, set, deepum::overwrites(a, words_of(4_MiB)), words_of(4_MiB), word{9});
   s.synchronize();
   CHECK_FALSE(fake_cuda::host_may_access(a, 4, access::read));
   {
@@ -372,7 +373,10 @@ TEST_CASE("the host finds nothing at the device's addresses, and contents in a v
     CHECK(std::count(view.begin(), view.end(), word{9}) == static_cast<std::ptrdiff_t>(view.size()));
     view[7] = 1;
     CHECK(mentions(failure(status::invalid_argument,
-                           [&] { s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(4_MiB), word{2}); }),
+                           [&] {
+                             s.launch("set", 1, 1, 0, set, deepum::overwrites(a, words_of(4_MiB)), words_of(4_MiB),
+                                      word{2});
+                           }),
                    "'set'"));
   }
   s.launch("add", 1, 1, 0, add, a, static_cast<const word*>(a), std::uint64_t{1});
@@ -388,15 +392,15 @@ TEST_CASE("device memory that others take makes the budget smaller; what needs m
   word* const small = m.arena->allocate<word>(words_of(4_MiB));
   fake_cuda::set_foreign_memory(90_MiB);
   const std::string said = failure(status::out_of_device_memory, [&] {
-    s.launch("large", 1, 1, 0, set, deepum::overwrites(a), words_of(40_MiB), word{1});
+    s.launch("large", 1, 1, 0, set, deepum::overwrites(a, words_of(40_MiB)), words_of(40_MiB), word{1});
   });
   CHECK(mentions(said, "'large'"));
-  s.launch("small", 1, 1, 0, set, deepum::overwrites(small), words_of(4_MiB), word{3});
+  s.launch("small", 1, 1, 0, set, deepum::overwrites(small, words_of(4_MiB)), words_of(4_MiB), word{3});
   s.synchronize();
   CHECK(m.arena->host_read(small, 1)[0] == 3);
   fake_cuda::set_foreign_memory(0_MiB);
   m.arena->set_budget(64_MiB);
-  s.launch("large", 1, 1, 0, set, deepum::overwrites(a), words_of(40_MiB), word{2});
+  s.launch("large", 1, 1, 0, set, deepum::overwrites(a, words_of(40_MiB)), words_of(40_MiB), word{2});
   s.synchronize();
   CHECK(m.arena->host_read(a + words_of(40_MiB) - 1, 1)[0] == 2);
 }
@@ -406,16 +410,16 @@ TEST_CASE("where the host has no memory for what has to leave, the launch is ref
   stream_type s(*m.arena);
   word* const a = m.arena->allocate<word>(words_of(12_MiB));
   word* const b = m.arena->allocate<word>(words_of(12_MiB));
-  s.launch("first", 1, 1, 0, set, deepum::overwrites(a), words_of(12_MiB), word{1});
+  s.launch("first", 1, 1, 0, set, deepum::overwrites(a, words_of(12_MiB)), words_of(12_MiB), word{1});
   s.synchronize();
   fake_cuda::set_host_memory(4_MiB);
   const std::string said = failure(status::out_of_host_memory, [&] {
-    s.launch("second", 1, 1, 0, set, deepum::overwrites(b), words_of(12_MiB), word{2});
+    s.launch("second", 1, 1, 0, set, deepum::overwrites(b, words_of(12_MiB)), words_of(12_MiB), word{2});
   });
   CHECK(mentions(said, "'second'"));
   CHECK(mentions(said, "host"));
   fake_cuda::set_host_memory(1024_MiB);
-  s.launch("second", 1, 1, 0, set, deepum::overwrites(b), words_of(12_MiB), word{2});
+  s.launch("second", 1, 1, 0, set, deepum::overwrites(b, words_of(12_MiB)), words_of(12_MiB), word{2});
   s.synchronize();
   CHECK(m.arena->host_read(a, 1)[0] == 1);
   CHECK(m.arena->host_read(b, 1)[0] == 2);
@@ -487,8 +491,8 @@ TEST_CASE("a graph is one launch with all that its launches touch") {
   s.synchronize();
   const std::uint64_t before = m.arena->statistics().launches;
   auto graph = s.record_graph("step", [&] {
-    s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(8_MiB), word{1});
-    s.launch("set", 1, 1, 0, set, deepum::overwrites(b), words_of(8_MiB), word{2});
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(a, words_of(8_MiB)), words_of(8_MiB), word{1});
+    s.launch("set", 1, 1, 0, set, deepum::overwrites(b, words_of(8_MiB)), words_of(8_MiB), word{2});
     s.launch("add", 1, 1, 0, add, b, static_cast<const word*>(a), words_of(8_MiB));
   });
   CHECK(m.arena->statistics().launches == before);
@@ -507,15 +511,16 @@ TEST_CASE("a graph is one launch with all that its launches touch") {
   // One that does not fit is recorded, and refused when it is launched.
   auto large = s.record_graph("large", [&] {
     for (word* const p : {a, b, c, d}) {
-      s.launch("set", 1, 1, 0, set, deepum::overwrites(p), words_of(8_MiB), word{1});
+      s.launch("set", 1, 1, 0, set, deepum::overwrites(p, words_of(8_MiB)), words_of(8_MiB), word{1});
     }
   });
   CHECK(mentions(failure(status::out_of_device_memory, [&] { s.launch(large); }), "'large'"));
   // What the program captures by itself would run when nobody knows what it needs.
   fake_cuda::set_capturing(s.native().native(), true);
-  CHECK(mentions(failure(status::unsupported,
-                         [&] { s.launch("set", 1, 1, 0, set, deepum::overwrites(a), words_of(8_MiB), word{1}); }),
-                 "record_graph"));
+  CHECK(mentions(
+      failure(status::unsupported,
+              [&] { s.launch("set", 1, 1, 0, set, deepum::overwrites(a, words_of(8_MiB)), words_of(8_MiB), word{1}); }),
+      "record_graph"));
   fake_cuda::set_capturing(s.native().native(), false);
 }
 

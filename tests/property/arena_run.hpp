@@ -107,7 +107,7 @@ class arena_run {
         buffers_[op.a] = {};
         break;
       case kind::fill:
-        on(op).launch("fill", 1, 1, 0, machine_.fill(), deepum::overwrites(a.data()), size, op.value);
+        on(op).launch("fill", 1, 1, 0, machine_.fill(), deepum::overwrites(a), size, op.value);
         break;
       case kind::fill_part:
         on(op).launch("fill_part", 1, 1, 0, machine_.fill(), a.data() + op.first, op.n, op.value);
@@ -159,7 +159,7 @@ class arena_run {
         } else {
           arena_.discard(a.data(), deepum::bytes{a.size_bytes()});
         }
-        on(op).launch("fill", 1, 1, 0, machine_.fill(), deepum::overwrites(a.data()), size, op.value);
+        on(op).launch("fill", 1, 1, 0, machine_.fill(), deepum::overwrites(a), size, op.value);
         break;
       case kind::hint:
         switch (op.value % 4) {
@@ -205,13 +205,13 @@ std::size_t threads_that_go_wrong(Machine& machine, deepum::arena_options option
       deepum::stream s(memory);
       word* kept = memory.template allocate<word>(size);
       std::vector<word> expected(size);
-      s.launch("fill", 1, 1, 0, machine.fill(), deepum::overwrites(kept), size, t);
+      s.launch("fill", 1, 1, 0, machine.fill(), deepum::overwrites(kept, size), size, t);
       for (word i = 0; i < size; ++i) {
         expected[i] = filled(i, t);
       }
       for (word round = 0; round < 6; ++round) {
         word* scratch = memory.template allocate<word>(size);
-        s.launch("fill", 1, 1, 0, machine.fill(), deepum::overwrites(scratch), size, round);
+        s.launch("fill", 1, 1, 0, machine.fill(), deepum::overwrites(scratch, size), size, round);
         s.launch("mix", 1, 1, 0, machine.mix(), kept, size, scratch, size, t);
         memory.deallocate(scratch);
         for (word i = 0; i < size; ++i) {

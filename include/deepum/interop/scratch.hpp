@@ -35,7 +35,7 @@ class scratch {
   /// What it has grown to.
   [[nodiscard]] bytes size() const { return memory_.size_in_bytes(); }
   /// What a launch that uses it declares.
-  [[nodiscard]] deepum::operand operand() const { return overwrites(memory_.data(), memory_.size()); }
+  [[nodiscard]] deepum::operand operand() const { return overwrites(memory_); }
 
  private:
   arena<Memory>* owner_;
