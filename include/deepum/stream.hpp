@@ -131,13 +131,15 @@ class argument_reader {
 
 }  // namespace detail
 
-/// Launches that were recorded. Made by `stream::record_graph`.
+/// Launches that were recorded. Made by `stream::record_graph`. Ends before the arena.
 template <class Native>
 struct recorded_graph {
   Native native{};
   std::string name{};
   std::vector<operand> operands{};  ///< of all its launches
   bool complete = true;             ///< they declare all that they touch
+  /// What lives as long as this: temporary memory of libraries that its launches use.
+  std::vector<std::shared_ptr<const void>> keeps{};
 };
 
 /// A stream of launches whose memory the arena moves ahead of them.
@@ -246,9 +248,22 @@ class stream {
     }
     made.operands = std::move(recording_->operands);
     made.complete = recording_->complete;
+    made.keeps = std::move(recording_->keeps);
     recording_.reset();
     made.native = native_.end_capture();
     return made;
+  }
+  /// The graph that is being recorded keeps this until it ends: memory that its launches use and the program does not
+  /// know of.
+  /// @returns  Whether one is being recorded.
+  bool keep_in_graph(std::shared_ptr<const void> what) {
+    if (!recording_) {
+      return false;
+    }
+    if (std::find(recording_->keeps.begin(), recording_->keeps.end(), what) == recording_->keeps.end()) {
+      recording_->keeps.push_back(std::move(what));
+    }
+    return true;
   }
   /// Runs what was recorded, as one launch.
   /// @errors  Those of a launch.
@@ -338,6 +353,7 @@ class stream {
   struct recording {
     std::vector<operand> operands{};
     bool complete = true;
+    std::vector<std::shared_ptr<const void>> keeps{};
   };
 
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const {

@@ -10,11 +10,15 @@
 
 #include <thrust/memory.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace thrust_test {
@@ -192,6 +196,128 @@ TEST_CASE("CUB's errors are errors, of either call") {
                             }),
                     deepum::error);
   }
+}
+
+/// Writes its storage, as an algorithm does.
+void fill_storage(std::byte* storage, std::size_t n, int value) {
+  device_touch(storage, n, access::overwrite);
+  std::memset(storage, value, n);
+}
+
+/// A graph with CUB calls whose storage grew while and after it was recorded.
+template <class Memory>
+struct grown_after_recording : machine<Memory> {
+  void call(std::size_t size) {
+    cub->call("algorithm", {deepum::reads(this->x, 16)}, [&](void* storage, std::size_t& n, cudaStream_t q) {
+      n = size;
+      if (storage != nullptr) {
+        enqueue(q, fill_storage, static_cast<std::byte*>(storage), size, 0xEE);
+      }
+      return cudaSuccess;
+    });
+  }
+  /// Takes all the memory that is left in pieces of 2 MiB, writes it, and launches the graph.
+  /// @returns  Pieces that the graph has written into.
+  template <class Graph>
+  int pieces_that_it_writes(const Graph& graph) {
+    constexpr std::size_t piece = (2_MiB).count;
+    std::vector<char*> pieces;
+    for (int i = 0; i < 24; ++i) {
+      pieces.push_back(this->memory.template allocate<char>(piece));
+      this->stream.memset(pieces.back(), i, 2_MiB);
+    }
+    this->stream.launch(graph);
+    this->stream.synchronize();
+    int written = 0;
+    for (int i = 0; i < 24; ++i) {
+      const auto view = this->memory.host_read(pieces[static_cast<std::size_t>(i)], piece);
+      written += std::count(view.begin(), view.end(), static_cast<char>(i)) != static_cast<std::ptrdiff_t>(piece);
+      this->memory.deallocate(pieces[static_cast<std::size_t>(i)]);
+    }
+    return written;
+  }
+  std::optional<deepum::interop::cub_calls<Memory>> cub{std::in_place, this->memory, this->stream};
+  std::vector<deepum::array<char, Memory>> spacers{};
+};
+
+TEST_CASE_TEMPLATE("storage that grows stays for the graphs that write it, and goes with them", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  grown_after_recording<Memory> m;
+  const bytes before = m.memory.footprint().allocated;
+  {
+    auto graph = m.stream.record_graph("two calls", [&] {
+      m.call((2_MiB).count);
+      m.spacers.push_back(m.memory.template make_array<char>((2_MiB).count));  // so that it does not grow in place
+      m.call((4_MiB).count);
+      m.call((4_MiB).count);
+    });
+    m.spacers.push_back(m.memory.template make_array<char>((2_MiB).count));
+    CHECK(m.pieces_that_it_writes(graph) == 0);
+    m.call((6_MiB).count);
+    CHECK(m.pieces_that_it_writes(graph) == 0);
+    m.cub.reset();
+    CHECK(m.pieces_that_it_writes(graph) == 0);
+    CHECK(m.memory.footprint().allocated == before + 10_MiB);  // 2 + 4 of the graph, the spacers
+  }
+  m.spacers.clear();
+  CHECK(m.memory.footprint().allocated == before);
+}
+
+TEST_CASE("a recording that fails keeps nothing") {
+  grown_after_recording<deepum::cuda::managed_memory> m;
+  const bytes before = m.memory.footprint().allocated;
+  CHECK_THROWS_AS((void)m.stream.record_graph("fails",
+                                              [&] {
+                                                m.call((2_MiB).count);
+                                                throw std::runtime_error("x");
+                                              }),
+                  std::runtime_error);
+  m.cub.reset();
+  CHECK(m.memory.footprint().allocated == before);
+}
+
+TEST_CASE("storage that a capture of the program's own has taken in stays until the calls end") {
+  grown_after_recording<deepum::cuda::managed_memory> m;
+  const cudaStream_t q = m.stream.native().native();
+  REQUIRE(cudaStreamBeginCapture(q, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  m.call((2_MiB).count);
+  cudaGraph_t captured = nullptr;
+  REQUIRE(cudaStreamEndCapture(q, &captured) == cudaSuccess);
+  m.spacers.push_back(m.memory.make_array<char>((2_MiB).count));
+  m.call((4_MiB).count);
+  const bytes with_both = m.memory.footprint().allocated;
+  {
+    const deepum::cuda::graph graph(captured);
+    char* const other = m.memory.allocate<char>((2_MiB).count);
+    m.stream.memset(other, 1, 2_MiB);
+    m.stream.call("graph", {}, [&](cudaStream_t s) { CHECK(cudaGraphLaunch(graph.native(), s) == cudaSuccess); });
+    m.stream.synchronize();
+    const auto view = m.memory.host_read(other, (2_MiB).count);
+    CHECK(std::count(view.begin(), view.end(), 1) == static_cast<std::ptrdiff_t>((2_MiB).count));
+    m.memory.deallocate(other);
+  }
+  m.cub.reset();
+  CHECK(m.memory.footprint().allocated == with_both - 6_MiB);
+}
+
+TEST_CASE_TEMPLATE("Thrust's storage stays for graphs, too", Memory, deepum::cuda::managed_memory,
+                   deepum::cuda::mapped_memory) {
+  grown_after_recording<Memory> m;
+  deepum::interop::thrust_calls on{m.memory, m.stream, 2_MiB};
+  const auto algorithm = [&](std::size_t size) {
+    on.call("algorithm", {deepum::updates(m.x, 16)}, [&](auto& policy) {
+      const auto buffer = thrust::get_temporary_buffer<char>(policy, static_cast<std::ptrdiff_t>(size));
+      const auto inside = std::min<std::size_t>(size, m.memory.contains(buffer.first.get()) ? size : 0);
+      enqueue(m.stream.native().native(), fill_storage, reinterpret_cast<std::byte*>(buffer.first.get()), inside, 0xEE);
+      thrust::return_temporary_buffer(policy, buffer.first, static_cast<std::ptrdiff_t>(size));
+    });
+  };
+  const auto graph = m.stream.record_graph("one call", [&] { algorithm((2_MiB).count); });
+  m.spacers.push_back(m.memory.template make_array<char>((2_MiB).count));  // so that it does not grow in place
+  algorithm((4_MiB).count);
+  algorithm((4_MiB).count);
+  CHECK(on.storage_size() == 4_MiB);
+  CHECK(m.pieces_that_it_writes(graph) == 0);
 }
 
 TEST_CASE("memory of a device_vector comes from the arena and goes back there") {

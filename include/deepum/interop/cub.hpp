@@ -57,6 +57,7 @@ class cub_calls {
       size = 1;  // no storage is how CUB knows the first call
     }
     storage_.reserve(bytes{size});
+    storage_.used_by(stream_);
     declared_.assign(operands.begin(), operands.end());
     if (!declared_.empty()) {  // of a launch that may touch anything nothing is said
       declared_.push_back(overwrites(storage_.data(), size));

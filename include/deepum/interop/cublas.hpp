@@ -195,6 +195,7 @@ class cublas_calls {
     if (!declared_.empty()) {  // of a launch that may touch anything nothing is said
       declared_.push_back(workspace_.operand());
     }
+    workspace_.used_by(stream_);
     return stream_.call(name, declared_, [&](cudaStream_t) { check_cublas(enqueue(handle()), "cuBLAS"); });
   }
 
@@ -262,6 +263,7 @@ class cublas_calls {
     const stored_shape stored = checked(shape, of_a, of_b, of_c, products);
     const std::uint64_t n = stored.c.extent(products);
     const bool overwritten = detail::is_zero(beta) && stored.c.dense(products);
+    workspace_.used_by(stream_);
     return stream_.call(name,
                         {reads(a, stored.a.extent(products)), reads(b, stored.b.extent(products)),
                          overwritten ? operand(overwrites(c, n)) : operand(updates(c, n)), workspace_.operand()},

@@ -157,7 +157,7 @@ class cudnn_calls {
   }
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, bytes workspace, Enqueue&& enqueue) {
-    workspace_.reserve(workspace);
+    use_workspace(workspace);
     declared_.assign(operands.begin(), operands.end());
     if (!declared_.empty() && workspace.count != 0) {  // of a launch that may touch anything nothing is said
       declared_.push_back(workspace_operand(workspace));
@@ -283,13 +283,19 @@ class cudnn_calls {
     check_cudnn(query(&size), api);
     return bytes{size};
   }
+  void use_workspace(bytes size) {
+    if (size.count != 0) {
+      workspace_.reserve(size);
+      workspace_.used_by(stream_);
+    }
+  }
   [[nodiscard]] void* memory_for(bytes workspace) const { return workspace.count == 0 ? nullptr : workspace_.data(); }
   [[nodiscard]] operand workspace_operand(bytes size) const { return overwrites(workspace_.data(), size.count); }
 
   template <class Enqueue>
   launch_id launch(std::string_view name, bytes workspace, operand first, operand second, operand result,
                    const char* api, Enqueue&& enqueue) {
-    workspace_.reserve(workspace);
+    use_workspace(workspace);
     const std::array<operand, 4> all{
         first, second, result,
         workspace.count == 0 ? operand{nullptr, bytes{}, access::read} : workspace_operand(workspace)};

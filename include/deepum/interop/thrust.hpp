@@ -111,6 +111,7 @@ class thrust_calls {
   template <class Algorithm>
   launch_id call(std::string_view name, std::span<const operand> operands, Algorithm&& algorithm) {
     storage_.reserve(needed_);
+    storage_.used_by(stream_);
     declared_.assign(operands.begin(), operands.end());
     if (!declared_.empty()) {  // of a launch that may touch anything nothing is said
       declared_.push_back(storage_.operand());
