@@ -9,6 +9,7 @@
 #include <deepum/engine/engine.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/engine/statistics.hpp>
+#include <deepum/environment.hpp>
 #include <deepum/error.hpp>
 #include <deepum/host_view.hpp>
 #include <deepum/log.hpp>
@@ -23,7 +24,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <limits>
@@ -43,7 +43,8 @@ inline namespace v0 {
 /// How an arena is set up.
 struct arena_options {
   bytes capacity{};       ///< address range; 0: four times the device's memory, as far as there is memory for it
-  bytes device_budget{};  ///< device memory to hold at most; 0: what is free, less the headroom
+  bytes device_budget{};  ///< device memory to hold at most; 0: what is free, less the headroom. DEEPUM_BUDGET in the
+                          ///< environment overrides it
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
   std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
   policy_options tuning{};      ///< for the policy
@@ -53,6 +54,7 @@ struct arena_options {
   /// first launches. None, or none there yet: the policy begins with nothing. It does so too, with a line in the log,
   /// where the file is damaged or of another policy, version or block table shape.
   std::string tables{};
+  bool checked = false;  ///< checked mode; DEEPUM_CHECK in the environment overrides it
   std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
   std::function<void(const device_event&, launch_id)> observer{};    ///< see `engine_options`
 };
@@ -87,13 +89,15 @@ class arena {
   /// Whether the host finds contents elsewhere than the device does, in views only.
   static constexpr bool host_uses_other_addresses = faultless_memory_kind<Memory>;
 
+  /// What DEEPUM_POLICY, DEEPUM_BUDGET and DEEPUM_CHECK in the environment say goes before the options; a value that
+  /// cannot be used is a line in the log, and nothing else.
   /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of
   ///          the memory kind.
   explicit arena(device_type& gpu, arena_options options = {})
-      : policy_name_(chosen_policy(options)),
+      : policy_name_(after_environment(options)),
         memory_(gpu, checked_capacity(gpu, options)),
         engine_(memory_, chosen(options, policy_name_),
-                engine_options{.budget = checked_budget(options.device_budget),
+                engine_options{.budget = first_budget(gpu, options),
                                .headroom = options.headroom,
                                .log = options.log,
                                .observer = std::move(options.observer)}),
@@ -469,20 +473,18 @@ class arena {
   static std::unique_ptr<policy> chosen(const arena_options& options, const std::string& name) {
     return options.make_policy ? options.make_policy(options.tuning) : make_policy(name, options.tuning);
   }
-  static std::string chosen_policy(const arena_options& options) {
+  /// Puts what the environment says in the place of options. @returns  The name of the policy; none for the program's
+  /// own.
+  static std::string after_environment(arena_options& options) {
+    options.checked = detail::environment::checked(options.log).value_or(options.checked);
     if (options.make_policy) {
       return {};
     }
-    const char* chosen = std::getenv("DEEPUM_POLICY");
-    if (chosen == nullptr || *chosen == '\0') {
-      return options.policy;
-    }
-    try {
-      (void)make_policy(chosen, options.tuning);
-    } catch (const error& e) {
-      throw error(e.code(), std::string("DEEPUM_POLICY in the environment: ") + e.what());
-    }
-    return chosen;
+    return detail::environment::policy(policy_names(), options.log).value_or(options.policy);
+  }
+  bytes first_budget(const device_type& gpu, const arena_options& options) const {
+    const std::optional<bytes> wanted = detail::environment::budget(gpu.properties().memory, block(), options.log);
+    return wanted ? *wanted : checked_budget(options.device_budget);
   }
   bytes checked_budget(bytes budget) const {
     if (budget.count != 0 && budget < block()) {

@@ -11,6 +11,7 @@
 #endif
 
 #include <deepum/deepum.hpp>
+#include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>
 #include <deepum/policy/policies.hpp>
 #include <deepum/sim/impl/address_space.hpp>

@@ -473,7 +473,7 @@ def configure_blocks(docs, source, work, build, cmake, with_cuda):
 GUIDE = "docs/guide.md"
 CALLS = re.compile(
     r"(?<![\w.:])(throw"
-    r" error|error|expects|log_?|options\.log|say|log_once|note_failure|failed|refuse|in\.refuse|fail)\s*\("
+    r" error|error|expects|log_?|options\.log|say|log_once|note_failure|failed|refuse|in\.refuse|fail|ignored)\s*\("
     r"|std::string (?:message|why)\s*=|description\s*=|return (?=\"launch ')"
 )
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')

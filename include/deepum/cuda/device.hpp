@@ -55,6 +55,10 @@ enum class evicted_chunks : std::uint8_t {
 
 class fault_feed;
 
+/// What a chunk of mapped memory may have.
+inline constexpr bytes smallest_chunk{std::uint64_t{2} << 20};
+inline constexpr bytes largest_chunk{std::uint64_t{32} << 20};
+
 /// How a device is used.
 struct device_options {
   /// @name Managed memory
@@ -67,7 +71,8 @@ struct device_options {
 
   /// @name Mapped memory
   /// @{
-  bytes chunk{std::uint64_t{16} << 20};  ///< size of its blocks: a power of two, 2 to 32 MiB (docs/adr/0007)
+  /// Size of its blocks: a power of two, 2 to 32 MiB (docs/adr/0007). DEEPUM_CHUNK in the environment overrides it.
+  bytes chunk{std::uint64_t{16} << 20};
   evicted_chunks evicted = evicted_chunks::unmapped;
   bytes host_limit{};  ///< host memory to hold at most; 0: what the host gives
   /// For tests of declarations: every launch runs alone, and has access to the blocks it declares only. What it touches

@@ -4,7 +4,6 @@
 
 #include <mutex>
 #include <optional>
-#include <string_view>
 
 namespace deepum {
 inline namespace v0 {
@@ -18,10 +17,7 @@ class managed_limit {
  public:
   static constexpr const char* variable = "DEEPUM_MANAGED_LIMIT";
 
-  /// A number of bytes, or with a unit: 1073741824, 512MiB, 2GiB, 1TiB. Nothing else.
-  [[nodiscard]] static std::optional<bytes> try_parse(std::string_view text);
-
-  /// The limit; nothing where none is set.
+  /// The limit, a size as `try_parse_size` reads it; nothing where none is set.
   /// @errors  `status::invalid_argument` for a value that is no size.
   [[nodiscard]] static std::optional<bytes> from_environment();
 

@@ -2,13 +2,16 @@
 
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/device.hpp>
+#include <deepum/environment.hpp>
 #include <deepum/error.hpp>
+#include <deepum/log.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +32,9 @@ DEEPUM_SEPARATE device::device(int ordinal, device_options options) : options_(s
   if (ordinal < 0 || ordinal >= count) {
     throw error(status::unsupported,
                 "there is no CUDA device " + std::to_string(ordinal) + ": there are " + std::to_string(count));
+  }
+  if (const std::optional<bytes> chunk = detail::environment::chunk(smallest_chunk, largest_chunk, default_log())) {
+    options_.chunk = *chunk;
   }
   properties_.ordinal = ordinal;
   make_current();

@@ -196,8 +196,7 @@ DEEPUM_SEPARATE device& mapped_memory::current(device& owner) {
 }
 
 DEEPUM_SEPARATE bytes mapped_memory::checked(bytes chunk) {
-  if (chunk < bytes{std::uint64_t{2} << 20} || chunk > bytes{std::uint64_t{32} << 20} ||
-      (chunk.count & (chunk.count - 1)) != 0) {
+  if (chunk < smallest_chunk || chunk > largest_chunk || (chunk.count & (chunk.count - 1)) != 0) {
     throw error(status::invalid_argument, "a chunk of mapped memory is a power of two from 2 MiB to 32 MiB, not " +
                                               std::to_string(chunk.count) + " bytes");
   }
