@@ -30,6 +30,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,13 @@ struct arena_options {
 struct arena_footprint {
   bytes allocated{};  ///< now
   bytes peak{};       ///< at most so far
+};
+
+/// An operand of a launch, with the bytes that it names: what its pointer meant at that moment.
+struct named_operand {
+  named_bytes where{};
+  access mode = access::update;
+  bool sized = false;  ///< the program gave the size; else it is that of the allocation or part
 };
 
 template <class T, memory_kind Memory>
@@ -128,7 +136,8 @@ class arena {
   /// Memory for `n` elements, which are not constructed.
   /// @param n   0 gives nullptr.
   /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that
-  ///            they may still use would do.
+  ///            they may still use would do; meanwhile other threads launch and allocate. Within `stream::call` it does
+  ///            not wait for the launch that is being enqueued: that is `status::out_of_arena_space`, too.
   template <class T>
   [[nodiscard]] T* allocate(std::size_t n) {
     constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
@@ -144,25 +153,32 @@ class arena {
     if (size.count == 0) {
       return nullptr;
     }
-    const std::lock_guard lock(mutex_);
-    std::vector<liveness_change> changes;
-    table_.reclaim(engine_.finished_up_to(), changes);
-    std::optional<std::uintptr_t> address = table_.try_allocate(size, alignment, changes);
-    while (!address) {
-      const std::optional<launch_id> awaited = table_.awaited();
-      if (!awaited) {
-        tell(changes);
-        throw out_of_space(size);
+    launch_id finished = engine_.finished_up_to();
+    for (;;) {
+      std::vector<block_range> unsettled;
+      std::optional<std::uintptr_t> address;
+      std::optional<launch_id> awaited;
+      {
+        const std::lock_guard lock(mutex_);
+        std::vector<liveness_change> changes;
+        table_.reclaim(finished, changes);
+        address = table_.try_allocate(size, alignment, changes);
+        unsettled = tell(changes);
+        awaited = table_.awaited();
+        if (!address && (!awaited || *awaited >= enqueuing::oldest(*this))) {
+          throw out_of_space(size, awaited.has_value());
+        }
       }
-      wait_until([&] { return engine_.finished(*awaited); });
-      table_.reclaim(*awaited, changes);
-      address = table_.try_allocate(size, alignment, changes);
+      settle(unsettled);
+      if (address) {
+        return reinterpret_cast<void*>(*address);
+      }
+      await_finish(*awaited, size);
+      finished = *awaited;
     }
-    tell(changes);
-    return reinterpret_cast<void*>(*address);
   }
-  /// Gives memory back. Launches that were issued before may still use it: it is reused when they have finished
-  /// (docs/adr/0003).
+  /// Gives memory back. Its contents are of no value from now on. Launches that were issued before may still use it:
+  /// its addresses are reused when they have finished (docs/adr/0003).
   /// @param p   As it was handed out; nullptr is fine.
   /// @errors    `status::double_free`, `status::foreign_pointer`, `status::invalid_argument` for an interior pointer.
   void deallocate(const void* p) {
@@ -173,7 +189,7 @@ class arena {
     std::vector<liveness_change> changes;
     const launch_id last = engine_.last_launch();
     table_.free(address_of(p), last, engine_.finished(last), changes);
-    tell(changes);
+    (void)tell(changes);  // nothing comes alive
   }
   /// Memory that is given back with the array.
   template <class T>
@@ -235,8 +251,10 @@ class arena {
       wait_until([&] { return engine_.settled(range); });
     }
   }
-  /// The contents are of no value once the launches that were issued before have finished, until they are marked
-  /// active. Nothing may use the memory before that.
+  /// The contents are of no value once the launches that were issued before have finished, until the memory is used
+  /// again: it is marked active, a launch overwrites or updates it, or the host writes it. That brings exactly the
+  /// bytes back that are named, and what they hold is undefined. A launch or host view that reads what was given up is
+  /// refused. What does not declare that it uses the memory must not do so.
   void mark_inactive(const void* p, bytes size) {
     if (size.count == 0) {
       return;
@@ -244,23 +262,31 @@ class arena {
     const std::lock_guard lock(mutex_);
     std::vector<liveness_change> changes;
     table_.mark_inactive(address_of(p), size, engine_.last_launch(), changes);
-    tell(changes);
+    (void)tell(changes);
   }
-  /// The memory is used again; what it holds is undefined. Waits for a discard that is on its way.
+  /// The memory is used again; what it holds is undefined. Waits for a discard that is on its way. Needed only before
+  /// uses that do not say what they are: launches that do not declare the memory, or read it after they have written
+  /// it.
   void mark_active(const void* p, bytes size) {
     if (size.count == 0) {
       return;
     }
-    const std::lock_guard lock(mutex_);
-    std::vector<liveness_change> changes;
-    table_.mark_active(address_of(p), size, changes);
-    tell(changes);
+    std::vector<block_range> unsettled;
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<liveness_change> changes;
+      table_.mark_active(address_of(p), size, changes);
+      unsettled = tell(changes);
+    }
+    settle(unsettled);
   }
   /// @}
 
   /// @name Host access
   /// See `host_view`.
-  /// @errors  `status::foreign_pointer`; on memory that never faults `status::out_of_host_memory`.
+  /// @errors  `status::foreign_pointer` for memory that is free or of no arena; `status::invalid_argument` where the
+  ///          bytes reach beyond their allocation, or what is read was given up; on memory that never faults
+  ///          `status::out_of_host_memory`.
   /// @{
 
   /// The host reads elements.
@@ -268,7 +294,7 @@ class arena {
   [[nodiscard]] host_view<const T> host_read(const T* p, std::size_t n) {
     return host_view<const T>(*this, p, n, access::read);
   }
-  /// The host reads and writes elements.
+  /// The host reads and writes elements. What was given up is in use again then.
   template <class T>
   [[nodiscard]] host_view<T> host_write(T* p, std::size_t n) {
     return host_view<T>(*this, p, n, access::update);
@@ -285,7 +311,7 @@ class arena {
     if (size.count == 0) {
       return;
     }
-    const bytes offset = table_.checked(address_of(p), size);
+    const bytes offset = host_uses(p, size, mode);
     engine_.host_access(blocks_of(offset, size), mode);
     memory_.host_access(offset, size, mode);
   }
@@ -299,7 +325,7 @@ class arena {
       if (size.count == 0) {
         return nullptr;
       }
-      const bytes offset = table_.checked(address_of(p), size);
+      const bytes offset = host_uses(p, size, mode);
       const block_range range = blocks_of(offset, size, block());
       engine_.begin_host_access(range, mode);
       wait_until([&] { return engine_.host_may_use(range, mode); });
@@ -390,34 +416,117 @@ class arena {
   [[nodiscard]] Memory& memory() { return memory_; }
   /// What carries out plans.
   [[nodiscard]] deepum::engine<Memory>& engine() { return engine_; }
-  /// The blocks that operands of one launch name. Those outside the arena are left out.
-  /// @param out  Emptied first. An overwrite counts only for whole blocks that nothing else in the list touches.
-  void declare(std::span<const operand> operands, std::vector<block_access>& out) const {
+  /// The bytes that operands of one launch name. Those outside the arena are left out.
+  /// @param launch  Its name, for messages.
+  /// @param out     Emptied first.
+  /// @errors        `status::foreign_pointer` where an operand names memory that is free, `status::invalid_argument`
+  ///                where it reaches past its allocation. A plain pointer into free memory is logged once instead, and
+  ///                left out.
+  void name_operands(std::string_view launch, std::span<const operand> operands, std::vector<named_operand>& out) {
     out.clear();
-    bool overwrites = false;
+    bool stray = false;
     {
       const std::lock_guard lock(mutex_);
       for (const operand& o : operands) {
         if (!contains(o.address) || o.size.count == 0) {
           continue;
         }
-        const bytes offset{address_of(o.address) - address_of(memory_.base())};
-        byte_span span{offset, std::min(o.size, memory_.capacity() - offset)};
-        if (o.size == operand::whole) {
-          const std::optional<byte_span> found = table_.find(address_of(o.address));
-          if (!found) {
-            continue;
-          }
-          span = *found;
+        const std::optional<named_bytes> named = named_by(launch, o);
+        if (named) {
+          out.push_back({*named, o.mode, o.size != operand::whole});
         }
-        overwrites = overwrites || o.mode == access::overwrite;
-        append(out, span, o.mode);
+        stray = stray || !named;
       }
+      stray = stray && note_name(stray_launches_, launch);
+    }
+    if (stray) {
+      say("launch '" + std::string(launch) +
+          "' has a pointer argument into memory that was given back; it must not use it (logged once)");
+    }
+  }
+  /// The blocks that the operands of one launch touch.
+  /// @param out  Emptied first. An overwrite counts only for whole blocks that nothing else in the list touches.
+  void declare(std::span<const named_operand> operands, std::vector<block_access>& out) const {
+    out.clear();
+    bool overwrites = false;
+    for (const named_operand& o : operands) {
+      overwrites = overwrites || o.mode == access::overwrite;
+      append(out, o.where.span, o.mode);
     }
     if (overwrites) {
       degrade_overlapped(out);
     }
   }
+  /// The same for operands that were not named before. @errors  Those of `name_operands`.
+  void declare(std::span<const operand> operands, std::vector<block_access>& out) {
+    std::vector<named_operand> named;
+    name_operands("declare", operands, named);
+    declare(named, out);
+  }
+  /// A graph's operands are as they were when it was recorded.
+  /// @errors  `status::invalid_argument` where memory was given back since.
+  void check_recorded(std::string_view graph, std::span<const named_operand> operands) const {
+    const std::lock_guard lock(mutex_);
+    for (const named_operand& o : operands) {
+      if (!table_.exists(o.where)) {
+        throw error(status::invalid_argument, "graph '" + std::string(graph) + "' uses " + text_of(o) +
+                                                  " which were given back after it was recorded; record it again");
+      }
+    }
+  }
+  /// Reports a launch to the engine. In the order of submission over all streams and facts, what it overwrites or
+  /// updates is in use again, and what it reads must not have been given up. Waits for discards of its blocks that the
+  /// device has, however long they take.
+  /// @param record    With everything but its number.
+  /// @param operands  What its accesses were made of.
+  /// @returns         Its number. `await_admission` comes next.
+  /// @errors          Those of `engine::check`; `status::invalid_argument` where it reads what was given up. Then
+  ///                  nothing has happened.
+  launch_id submit(launch_record&& record, std::span<const named_operand> operands) {
+    engine_.check(record);
+    std::vector<block_range> unsettled;
+    std::string warning;
+    launch_id id{};
+    {
+      const std::lock_guard lock(mutex_);
+      if (gives_up_any(operands)) {
+        check_reads(record.name, operands);
+        unsettled = use_again(record.name, operands, warning);
+      }
+      id = engine_.report(std::move(record));
+    }
+    if (!warning.empty()) {
+      say(warning);
+    }
+    settle(unsettled);
+    return id;
+  }
+  /// While it lives, this thread is enqueuing what belongs to a launch: `allocate` must not wait for that.
+  class enqueuing {
+   public:
+    enqueuing(const arena& owner, launch_id id) : owner_(owner), id_(id), outer_(innermost()) { innermost() = this; }
+    ~enqueuing() { innermost() = outer_; }
+    enqueuing(const enqueuing&) = delete;
+    enqueuing& operator=(const enqueuing&) = delete;
+
+    /// The oldest launch that this thread is enqueuing for an arena; one that never comes where it is none.
+    [[nodiscard]] static launch_id oldest(const arena& owner) {
+      launch_id found{std::numeric_limits<std::uint64_t>::max()};
+      for (const enqueuing* e = innermost(); e != nullptr; e = e->outer_) {
+        found = &e->owner_ == &owner && e->id_.valid() ? std::min(found, e->id_) : found;
+      }
+      return found;
+    }
+
+   private:
+    static const enqueuing*& innermost() {
+      thread_local const enqueuing* current = nullptr;
+      return current;
+    }
+    const arena& owner_;
+    launch_id id_;
+    const enqueuing* outer_;
+  };
   /// Waits until a launch that was submitted may be given to the device. At most `longest_hold`: the device may be
   /// waiting for something that this very thread will do next. On memory that never faults it waits on, and says so.
   /// @errors  Those of `engine::admitted`; then the launch was taken back.
@@ -512,26 +621,138 @@ class arena {
     }
     return block_size * ((capacity + block_size - bytes{1}) / block_size);
   }
-  error out_of_space(bytes asked) const {
+  /// @param waits  Memory that was given back would do, but for the launch that this thread is enqueuing.
+  error out_of_space(bytes asked, bool waits) const {
     return error(status::out_of_arena_space,
                  "no room for " + std::to_string(asked.count) + " bytes in the arena: the largest gap has " +
                      std::to_string(table_.largest_gap().count) + ", " + std::to_string(table_.free_space().count) +
-                     " of " + std::to_string(table_.capacity().count) +
-                     " bytes are free; make arena_options::capacity larger");
+                     " of " + std::to_string(table_.capacity().count) + " bytes are free; " +
+                     (waits ? "what was given back cannot be reused before the launch ends that this thread is "
+                              "enqueuing: allocate before stream::call, or make arena_options::capacity larger"
+                            : "make arena_options::capacity larger"));
   }
 
   [[nodiscard]] block_range blocks_at(const void* p, bytes size) const {
     return size.count == 0 ? block_range{} : blocks_of(table_.checked(address_of(p), size), size, block());
   }
-  /// Tells the engine what became of blocks, and waits for discards of what is used again.
-  void tell(const std::vector<liveness_change>& changes) {
+  /// Tells the engine what became of blocks, in the order in which it happens: under the lock.
+  /// @returns  What must be `settle`d before it is used, without the lock.
+  [[nodiscard]] std::vector<block_range> tell(const std::vector<liveness_change>& changes) {
+    std::vector<block_range> unsettled;
     for (const liveness_change& c : changes) {
       if (c.now != liveness::live) {
         engine_.dead(c.range, c.now, c.last);
-      } else if (!engine_.live(c.range)) {
-        wait_until([&] { return engine_.settled(c.range); });
+      } else if (!engine_.tell_live(c.range)) {
+        unsettled.push_back(c.range);
       }
     }
+    return unsettled;
+  }
+  /// Waits for discards that the device has. They end whatever the program does.
+  void settle(std::span<const block_range> ranges) {
+    for (const block_range& r : ranges) {
+      wait_until([&] { return engine_.settled(r); });
+    }
+  }
+  /// Waits for a launch whose end gives memory back. The program has to let it end.
+  void await_finish(launch_id last, bytes asked) {
+    nanoseconds patience = longest_hold;
+    nanoseconds until = memory_.now() + patience;
+    wait_until([&] {
+      if (memory_.now() >= until) {
+        patience *= 10;
+        until += patience;
+        say("an allocation of " + std::to_string(asked.count) +
+            " bytes waits for launches that may still use memory that was given back");
+      }
+      return engine_.finished(last);
+    });
+  }
+
+  [[nodiscard]] bool gives_up_any(std::span<const named_operand> operands) const {
+    return std::any_of(operands.begin(), operands.end(),
+                       [&](const named_operand& o) { return table_.given_up(o.where.span).count != 0; });
+  }
+  /// A launch reads nothing that was given up, unless it writes the same bytes.
+  void check_reads(std::string_view launch, std::span<const named_operand> operands) const {
+    for (const named_operand& o : operands) {
+      const bytes lost = table_.given_up(o.where.span);
+      const bool writes = std::any_of(operands.begin(), operands.end(), [&](const named_operand& other) {
+        return other.mode != access::read && overlap(other.where.span, o.where.span);
+      });
+      if (o.mode == access::read && !writes && lost.count != 0 && (o.sized || lost == o.where.span.size)) {
+        throw error(status::invalid_argument, "launch '" + std::string(launch) + "' reads " + text_of(o) +
+                                                  ", of which " + std::to_string(lost.count) +
+                                                  " were given up (mark_inactive) and not written since");
+      }
+    }
+  }
+  /// What a launch writes is in use again.
+  /// @param warning  A line for the log, where it is worth one.
+  [[nodiscard]] std::vector<block_range> use_again(std::string_view launch, std::span<const named_operand> operands,
+                                                   std::string& warning) {
+    std::vector<liveness_change> changes;
+    for (const named_operand& o : operands) {
+      if (o.mode == access::read || table_.given_up(o.where.span).count == 0) {
+        continue;
+      }
+      if (o.mode == access::update && warning.empty() && note_name(revived_by_, launch)) {
+        warning = "launch '" + std::string(launch) + "' updates " + text_of(o) +
+                  " that were given up (mark_inactive) at least in part; what they hold is undefined: declare "
+                  "overwrites(p, n) where it writes all of them (logged once)";
+      }
+      table_.use_again(o.where.span, changes);
+    }
+    return tell(changes);
+  }
+  static bool overlap(byte_span a, byte_span b) { return a.offset < b.offset + b.size && b.offset < a.offset + a.size; }
+  [[nodiscard]] std::string text_of(const named_operand& o) const {
+    return std::to_string(o.where.span.size.count) + " bytes at offset " + std::to_string(o.where.span.offset.count) +
+           " of the arena";
+  }
+  /// What an operand names; nothing for a plain pointer into free memory. Under the lock.
+  [[nodiscard]] std::optional<named_bytes> named_by(std::string_view launch, const operand& o) const {
+    try {
+      if (o.size != operand::whole) {
+        return table_.find(address_of(o.address), o.size);
+      }
+      const std::optional<named_bytes> found = table_.find(address_of(o.address));
+      return found || !o.declared ? found : table_.find(address_of(o.address), bytes{1});
+    } catch (const error& e) {
+      throw error(e.code(), "launch '" + std::string(launch) + "': " + e.what());
+    }
+  }
+  /// Whether a launch of this name is the first. A program that makes up names does not fill the memory with them.
+  static bool note_name(std::set<std::string, std::less<>>& names, std::string_view name) {
+    constexpr std::size_t most = 64;
+    return names.size() < most && !names.contains(name) && names.emplace(name).second;
+  }
+  void say(const std::string& line) const {
+    if (log_) {
+      log_(line);
+    }
+  }
+  /// The host is about to use bytes. @returns  Their offset.
+  bytes host_uses(const void* p, bytes size, access mode) {
+    std::vector<block_range> unsettled;
+    bytes offset{};
+    {
+      const std::lock_guard lock(mutex_);
+      offset = table_.checked_in_allocation(address_of(p), size);
+      if (const bytes lost = table_.given_up({offset, size}); lost.count != 0) {
+        if (mode == access::read) {
+          throw error(status::invalid_argument, "the host reads " + std::to_string(size.count) + " bytes at offset " +
+                                                    std::to_string(offset.count) + " of the arena, of which " +
+                                                    std::to_string(lost.count) +
+                                                    " were given up (mark_inactive) and not written since");
+        }
+        std::vector<liveness_change> changes;
+        table_.use_again({offset, size}, changes);
+        unsettled = tell(changes);
+      }
+    }
+    settle(unsettled);
+    return offset;
   }
   /// Asking a stream that has no work is how a host thread lets time pass on every device.
   template <class Predicate>
@@ -573,7 +794,9 @@ class arena {
   Memory memory_;
   deepum::engine<Memory> engine_;
   mutable std::mutex mutex_;
-  allocation_table table_;  // its base and capacity never change and need no lock
+  allocation_table table_;                               // its base and capacity never change and need no lock
+  std::set<std::string, std::less<>> stray_launches_{};  // names that were logged
+  std::set<std::string, std::less<>> revived_by_{};
   typename Memory::stream_type probe_;
   std::function<void(std::string_view)> log_;
   std::atomic<int> streams_{0};
@@ -598,14 +821,18 @@ class residency {
     record.name = "hold";
     record.hold = true;
     signature_builder signature(record.name);
-    owner.declare(operands, record.accesses);
-    for (block_access& a : record.accesses) {
-      a.mode = a.mode == access::read ? access::read : access::update;  // it writes nothing itself
-      signature.operand(a.range.begin_value(), a.range.count, a.mode);
-    }
-    record.signature = signature.finish();
     owner.stream_opened();
     try {
+      std::vector<named_operand> named;
+      owner.name_operands(record.name, operands, named);
+      for (named_operand& o : named) {
+        o.mode = o.mode == access::read ? access::read : access::update;  // it writes nothing itself
+      }
+      owner.declare(named, record.accesses);
+      for (const block_access& a : record.accesses) {
+        signature.operand(a.range.begin_value(), a.range.count, a.mode);
+      }
+      record.signature = signature.finish();
       id_ = owner.engine().submit(std::move(record));
       owner.await_admission(id_, stream_, "hold");
     } catch (...) {

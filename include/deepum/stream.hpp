@@ -136,8 +136,9 @@ template <class Native>
 struct recorded_graph {
   Native native{};
   std::string name{};
-  std::vector<operand> operands{};  ///< of all its launches
-  bool complete = true;             ///< they declare all that they touch
+  launch_signature signature{};
+  std::vector<named_operand> operands{};  ///< of all its launches, as they were when it was recorded
+  bool complete = true;                   ///< they declare all that they touch
   /// What lives as long as this: temporary memory of libraries that its launches use.
   std::vector<std::shared_ptr<const void>> keeps{};
 };
@@ -180,15 +181,17 @@ class stream {
   /// pointers: with them the launch may touch more than it declares (see `hides_no_pointers`).
   /// @param name    By which the launch is recognised, with its arguments (DeepUM, section 4.1).
   /// @param shared  Bytes of dynamic shared memory.
-  /// @errors        Those of the device's launch. Cost beside it: well below a microsecond.
+  /// @errors        Those of the device's launch. `status::invalid_argument` and `status::foreign_pointer` where an
+  ///                operand reaches past its allocation, names memory that is free, or reads what was given up. Then
+  ///                nothing was launched. Cost beside it: well below a microsecond.
   template <class Kernel, class... Args>
   launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::argument_reader<sizeof...(Args)> reader(name);
     [[maybe_unused]] const auto offset_of = [this](const void* p) { return arena_.offset_of(p); };
     (reader.read(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
-    const open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
+    open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
     native_.launch(grid, block, shared, kernel, detail::kernel_argument(std::forward<Args>(args))...);
-    return opened.id;
+    return opened.issued();
   }
 
   /// Launches whatever `enqueue(native)` enqueues: calls of libraries, several kernels. It counts as one launch.
@@ -201,9 +204,10 @@ class stream {
   /// The same with operands that are counted at run time.
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
-    const open_launch opened(*this, name, signature_of(name, operands), operands, !operands.empty());
+    open_launch opened(*this, name, signature_of(name, operands), operands, !operands.empty());
+    const typename arena<Memory>::enqueuing during(arena_, opened.id());
     std::forward<Enqueue>(enqueue)(native_.native());
-    return opened.id;
+    return opened.issued();
   }
 
   /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own; several where the memory
@@ -238,7 +242,7 @@ class stream {
     recorded_graph<decltype(native_.end_capture())> made;
     made.name = name;
     native_.begin_capture();
-    recording_.emplace();
+    recording_.emplace(name);
     try {
       std::forward<Body>(body)();
     } catch (...) {
@@ -246,6 +250,7 @@ class stream {
       native_.abandon_capture();
       throw;
     }
+    made.signature = recording_->signature.finish();
     made.operands = std::move(recording_->operands);
     made.complete = recording_->complete;
     made.keeps = std::move(recording_->keeps);
@@ -265,14 +270,15 @@ class stream {
     }
     return true;
   }
-  /// Runs what was recorded, as one launch.
-  /// @errors  Those of a launch.
+  /// Runs what was recorded, as one launch. Its operands are those of the time when it was recorded.
+  /// @errors  Those of a launch. `status::invalid_argument` where memory that it uses was given back since.
   template <class Native>
   launch_id launch(const recorded_graph<Native>& graph) {
-    const open_launch opened(*this, graph.name, signature_of(graph.name, graph.operands), graph.operands,
-                             graph.complete);
+    arena_.check_recorded(graph.name, graph.operands);
+    open_launch opened(*this, graph.name, graph.signature, std::span<const named_operand>(graph.operands),
+                       graph.complete);
     native_.launch(graph.native);
-    return opened.id;
+    return opened.issued();
   }
   /// @}
 
@@ -295,47 +301,71 @@ class stream {
       requires(native_type n, const std::vector<block_access>& blocks) { n.order_after_arrival(blocks, true, ""); };
 
   /// A launch between its report to the engine and the end of what is enqueued for it, however that ends.
-  struct open_launch {
+  class open_launch {
+   public:
     open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands,
                 bool complete)
-        : owner(s) {
+        : owner_(s) {
+      s.arena_.name_operands(name, operands, s.named_);
       if (s.recording_) {
-        s.recording_->operands.insert(s.recording_->operands.end(), operands.begin(), operands.end());
-        s.recording_->complete = s.recording_->complete && complete;
-        return;
+        s.recording_->add(name, s.named_, complete);
+      } else {
+        open(name, signature, s.named_, complete);
       }
+    }
+    open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const named_operand> operands,
+                bool complete)
+        : owner_(s) {
+      open(name, signature, operands, complete);
+    }
+    ~open_launch() {
+      if (id_.valid()) {
+        if (!issued_) {
+          owner_.arena_.engine().abandon(id_, owner_.id_);
+        }
+        owner_.native_.end(id_);
+      }
+    }
+    open_launch(const open_launch&) = delete;
+    open_launch& operator=(const open_launch&) = delete;
+
+    /// Invalid while a graph is recorded.
+    [[nodiscard]] launch_id id() const { return id_; }
+    /// The device has it: what it declares takes effect. @returns  Its number.
+    launch_id issued() {
+      issued_ = true;
+      return id_;
+    }
+
+   private:
+    void open(std::string_view name, launch_signature signature, std::span<const named_operand> operands,
+              bool complete) {
+      stream& s = owner_;
       refuse_capture(s, name);
       launch_record record;
       record.stream = s.id_;
       record.signature = signature;
       record.complete = complete;
       record.name = name;
-      record.accesses.reserve(operands.size());
       s.arena_.declare(operands, record.accesses);
       if constexpr (orders_arrivals) {
         s.awaited_ = record.accesses;
       }
-      id = s.arena_.engine().submit(std::move(record));
+      const launch_id id = s.arena_.submit(std::move(record), operands);
       s.arena_.await_admission(id, s.id_, name);
       if constexpr (orders_arrivals) {
         try {
           s.native_.order_after_arrival(s.awaited_, complete, name);
         } catch (...) {  // a launch that is known has to end, or it holds its memory for ever
+          s.arena_.engine().abandon(id, s.id_);
           s.native_.begin(id);
           s.native_.end(id);
           throw;
         }
       }
       s.native_.begin(id);
+      id_ = id;
     }
-    ~open_launch() {
-      if (id.valid()) {
-        owner.native_.end(id);
-      }
-    }
-    open_launch(const open_launch&) = delete;
-    open_launch& operator=(const open_launch&) = delete;
-
     /// What a capture takes in is executed later, when nobody knows what it needs.
     static void refuse_capture([[maybe_unused]] stream& s, [[maybe_unused]] std::string_view name) {
       if constexpr (faultless_memory_kind<Memory> && requires { s.native_.capturing(); }) {
@@ -347,11 +377,24 @@ class stream {
       }
     }
 
-    stream& owner;
-    launch_id id{};  // invalid while a graph is recorded
+    stream& owner_;
+    launch_id id_{};
+    bool issued_ = false;
   };
   struct recording {
-    std::vector<operand> operands{};
+    explicit recording(std::string_view name) : signature(name) {}
+
+    void add(std::string_view launch, std::span<const named_operand> named, bool declares_all) {
+      signature.scalar(launch.data(), launch.size());
+      for (const named_operand& o : named) {
+        signature.operand(o.where.span.offset.count, o.where.span.size.count, o.mode);
+      }
+      operands.insert(operands.end(), named.begin(), named.end());
+      complete = complete && declares_all;
+    }
+
+    signature_builder signature;
+    std::vector<named_operand> operands{};
     bool complete = true;
     std::vector<std::shared_ptr<const void>> keeps{};
   };
@@ -379,14 +422,15 @@ class stream {
   }
   template <class Enqueue>
   launch_id transfer(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
-    const open_launch opened(*this, name, signature_of(name, operands), operands, true);
+    open_launch opened(*this, name, signature_of(name, operands), operands, true);
     enqueue();
-    return opened.id;
+    return opened.issued();
   }
 
   arena<Memory>& arena_;
   native_type native_;
   stream_id id_;
+  std::vector<named_operand> named_{};  // of the launch that is being opened
   std::vector<block_access> awaited_{};
   std::optional<recording> recording_{};
 };

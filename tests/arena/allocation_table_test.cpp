@@ -20,6 +20,9 @@ using deepum_test::mentions;
 
 constexpr std::uintptr_t base = 0x7000'0000'0000;
 
+/// The bytes that a pointer names; none where it names nothing.
+byte_span named(const allocation_table& t, std::uintptr_t p) { return t.find(p).value_or(named_bytes{}).span; }
+
 TEST_CASE("wrong frees are told apart, in words that help") {
   allocation_table t(base, 8_MiB);
   std::vector<liveness_change> changes;
@@ -39,7 +42,12 @@ TEST_CASE("a free with work in flight waits, also for the second free of the sam
   const std::uintptr_t p = *t.try_allocate(4_MiB, bytes{1}, changes);
   changes.clear();
   t.free(p, launch_id{7}, false, changes);
-  CHECK(changes.empty());
+  REQUIRE(changes.size() == 1);  // its contents are dead at once
+  CHECK(changes[0].range == block_range{block_id{0}, 2});
+  CHECK(changes[0].now == liveness::inactive);
+  CHECK(changes[0].last == launch_id{7});
+  changes.clear();
+  CHECK_FALSE(t.find(p).has_value());
   CHECK(t.allocated() == bytes{0});
   CHECK(t.peak() == 4_MiB);
   failure(status::double_free, [&] { t.free(p, launch_id{8}, false, changes); });
@@ -59,13 +67,13 @@ TEST_CASE("a pointer means its allocation, and where it was split, its part") {
   allocation_table t(base, 16_MiB);
   std::vector<liveness_change> changes;
   const std::uintptr_t p = *t.try_allocate(10_MiB, bytes{1}, changes);
-  CHECK(t.find(p + 5) == byte_span{bytes{0}, 10_MiB});
+  CHECK(named(t, p + 5) == byte_span{bytes{0}, 10_MiB});
   const std::array<bytes, 2> parts{1_MiB, 4_MiB};
   t.split(p, parts);
-  CHECK(t.find(p) == byte_span{bytes{0}, 1_MiB});
-  CHECK(t.find(p + (1_MiB).count - 1) == byte_span{bytes{0}, 1_MiB});
-  CHECK(t.find(p + (1_MiB).count) == byte_span{1_MiB, 4_MiB});
-  CHECK(t.find(p + (9_MiB).count) == byte_span{5_MiB, 5_MiB});
+  CHECK(named(t, p) == byte_span{bytes{0}, 1_MiB});
+  CHECK(named(t, p + (1_MiB).count - 1) == byte_span{bytes{0}, 1_MiB});
+  CHECK(named(t, p + (1_MiB).count) == byte_span{1_MiB, 4_MiB});
+  CHECK(named(t, p + (9_MiB).count) == byte_span{5_MiB, 5_MiB});
   CHECK_FALSE(t.find(p + (10_MiB).count).has_value());
   CHECK_FALSE(t.find(base - 1).has_value());
   const std::array<bytes, 2> too_much{6_MiB, 5_MiB};
@@ -74,7 +82,7 @@ TEST_CASE("a pointer means its allocation, and where it was split, its part") {
   const std::array<bytes, 1> nothing{bytes{0}};
   failure(status::invalid_argument, [&] { t.split(p, nothing); });
   failure(status::foreign_pointer, [&] { t.split(p + 1, parts); });
-  CHECK(t.find(p + (9_MiB).count) == byte_span{5_MiB, 5_MiB});
+  CHECK(named(t, p + (9_MiB).count) == byte_span{5_MiB, 5_MiB});
 }
 
 TEST_CASE("only bytes of one allocation can be marked") {
@@ -146,7 +154,7 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
       for (std::uint32_t b = 0; b < 32; ++b)
         REQUIRE(told[b] == t.of(block_id{b}));
       for (const auto& [at, n] : held)
-        REQUIRE(t.find(at + n / 2) == byte_span{bytes{at - base}, bytes{n}});
+        REQUIRE(named(t, at + n / 2) == byte_span{bytes{at - base}, bytes{n}});
     }
     for (const auto& [at, n] : held)
       t.free(at, launch_id{++launched}, false, changes);

@@ -29,6 +29,12 @@ struct byte_span {
   friend constexpr bool operator==(const byte_span&, const byte_span&) = default;
 };
 
+/// Bytes that an operand names, and the allocation that they lie in.
+struct named_bytes {
+  byte_span span{};
+  std::uint64_t allocation = 0;  ///< its number; one that is made later at the same place has another
+};
+
 /// What became of blocks when memory was allocated, freed or marked.
 struct liveness_change {
   block_range range{};
@@ -59,14 +65,15 @@ class allocation_table {
     if (!offset) {
       return std::nullopt;
     }
-    allocations_.emplace(offset->count, allocation{size, {}, false});
+    allocations_.emplace(offset->count, allocation{size, ++made_, {}, false});
     allocated_ += size;
     peak_ = std::max(peak_, allocated_);
     report([&](auto& blocks) { live_.allocate(*offset, range_allocator::rounded(size), blocks); }, {}, changes);
     return base_ + offset->count;
   }
 
-  /// Gives an allocation back, at once or when the launches that may use it have finished.
+  /// Gives an allocation back. Its contents are dead at once; its addresses can be handed out again when the launches
+  /// that may use it have finished.
   /// @param address   As `try_allocate` returned it.
   /// @param last      The last launch that may use the memory.
   /// @param finished  Whether it has finished, with all before it.
@@ -85,9 +92,12 @@ class allocation_table {
                       " bytes into an allocation; give back the pointer that was handed out, " +
                       text(base_ + it->first));
     }
-    allocated_ -= it->second.size;
+    const bytes size = it->second.size;
+    allocated_ -= size;
     it->second.freeing = true;
     waiting_.push_back({offset, last});
+    report([&](auto& blocks) { live_.mark_inactive(bytes{offset}, range_allocator::rounded(size), blocks); }, last,
+           changes);
     if (finished) {
       reclaim(last, changes);
     }
@@ -137,23 +147,34 @@ class allocation_table {
     it->second.part_ends = std::move(ends);
   }
 
-  /// The allocation that an address lies in, or its part where it was split.
-  [[nodiscard]] std::optional<byte_span> find(std::uintptr_t address) const {
+  /// The allocation that an address lies in, or its part where it was split. Nothing where it was given back.
+  [[nodiscard]] std::optional<named_bytes> find(std::uintptr_t address) const {
     if (address < base_ || address - base_ >= space_.capacity().count) {
       return std::nullopt;
     }
     const std::uint64_t offset = address - base_;
     const auto it = containing(offset);
-    if (it == allocations_.end()) {
+    if (it == allocations_.end() || it->second.freeing) {
       return std::nullopt;
     }
     const std::vector<std::uint64_t>& ends = it->second.part_ends;
     if (ends.empty()) {
-      return byte_span{bytes{it->first}, it->second.size};
+      return named_bytes{{bytes{it->first}, it->second.size}, it->second.number};
     }
     const auto end = std::upper_bound(ends.begin(), ends.end(), offset - it->first);
     const std::uint64_t begin = end == ends.begin() ? 0 : *std::prev(end);
-    return byte_span{bytes{it->first + begin}, bytes{*end - begin}};
+    return named_bytes{{bytes{it->first + begin}, bytes{*end - begin}}, it->second.number};
+  }
+  /// Bytes of one allocation, from an address on.
+  /// @errors  Those of `checked_in_allocation`.
+  [[nodiscard]] named_bytes find(std::uintptr_t address, bytes size) const {
+    const bytes offset = checked_in_allocation(address, size);
+    return {{offset, size}, containing(offset.count)->second.number};
+  }
+  /// Whether an allocation has not been given back since it was named.
+  [[nodiscard]] bool exists(const named_bytes& named) const {
+    const auto it = containing(named.span.offset.count);
+    return it != allocations_.end() && !it->second.freeing && it->second.number == named.allocation;
   }
 
   /// The offset of bytes that lie in the arena.
@@ -173,7 +194,7 @@ class allocation_table {
     const bytes offset = checked(address, size);
     const auto it = containing(offset.count);
     if (it == allocations_.end() || it->second.freeing) {
-      throw error(status::foreign_pointer, text(address) + " is not allocated");
+      throw error(status::foreign_pointer, text(address) + " is not allocated: it was given back, or never handed out");
     }
     if (offset + size > bytes{it->first} + it->second.size) {
       throw error(status::invalid_argument,
@@ -187,11 +208,22 @@ class allocation_table {
   /// @param last  The last launch that may use them.
   void mark_inactive(std::uintptr_t address, bytes size, launch_id last, std::vector<liveness_change>& changes) {
     const bytes offset = checked_in_allocation(address, size);
-    report([&](auto& blocks) { live_.mark_inactive(offset, size, blocks); }, last, changes);
+    const auto it = containing(offset.count);
+    const bool to_the_end = offset + size == bytes{it->first} + it->second.size;  // then what it is rounded up to, too
+    report(
+        [&](auto& blocks) { live_.mark_inactive(offset, to_the_end ? range_allocator::rounded(size) : size, blocks); },
+        last, changes);
   }
   void mark_active(std::uintptr_t address, bytes size, std::vector<liveness_change>& changes) {
-    const bytes offset = checked_in_allocation(address, size);
-    report([&](auto& blocks) { live_.mark_active(offset, size, blocks); }, {}, changes);
+    use_again({checked_in_allocation(address, size), size}, changes);
+  }
+
+  /// How much of the bytes holds nothing of value: marked inactive, or given back.
+  /// Cost: nothing while all that is allocated is of value.
+  [[nodiscard]] bytes given_up(byte_span span) const { return live_.given_up(span.offset, span.size); }
+  /// The bytes are used again. They lie in one allocation.
+  void use_again(byte_span span, std::vector<liveness_change>& changes) {
+    report([&](auto& blocks) { live_.mark_active(span.offset, span.size, blocks); }, {}, changes);
   }
 
   [[nodiscard]] bytes capacity() const { return space_.capacity(); }
@@ -205,6 +237,7 @@ class allocation_table {
  private:
   struct allocation {
     bytes size{};
+    std::uint64_t number = 0;
     std::vector<std::uint64_t> part_ends{};  // from its beginning; empty: not split
     bool freeing = false;
   };
@@ -264,6 +297,7 @@ class allocation_table {
   allocation_map allocations_{};
   std::deque<waiting_free> waiting_{};  // in the order of the launches that they wait for
   std::vector<block_range> changed_{};
+  std::uint64_t made_ = 0;  // allocations so far
   bytes allocated_{};
   bytes peak_{};
 };

@@ -84,9 +84,14 @@ class block_map {
   /// The block takes room on the device: resident or arriving.
   [[nodiscard]] bool present(block_id b) const { return resident(b) || states_[b.value].moving == motion::arriving; }
 
+  /// The device has room for the block, and its contents are elsewhere.
+  [[nodiscard]] bool hollow(block_id b) const {
+    const block_state& s = states_[b.value];
+    return linked(b.value) && !s.copies.at(device_) && !s.copies.empty();
+  }
   /// A launch that begins now finds the whole block on the device, and it is not on its way out.
   [[nodiscard]] bool ready(block_id b) const {
-    return resident(b) && states_[b.value].moving != motion::leaving && !states_[b.value].partial;
+    return resident(b) && states_[b.value].moving != motion::leaving && !states_[b.value].partial && !hollow(b);
   }
 
   /// Calls `visit(block_id)` for resident blocks, least recently migrated first, until it returns false.
@@ -189,6 +194,12 @@ class block_map {
   void forget(block_id b) {
     expects(!present(b) && states_[b.value].moving == motion::none, "contents are forgotten that are on the device");
     states_[b.value].copies = {};
+  }
+  /// The host's contents, which were forgotten, are the block's again. The device may have room for it, but no
+  /// contents.
+  void remember(block_id b) {
+    expects(states_[b.value].copies.empty(), "contents are remembered of a block that has others");
+    states_[b.value].copies = copy_set{location::host()};
   }
   /// The host wrote the block in host memory. The device may have room for it, but no contents.
   void write_on_host(block_id b) {

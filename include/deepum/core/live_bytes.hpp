@@ -35,16 +35,34 @@ class live_bytes {
     return allocated_[b.value] > 0 ? liveness::inactive : liveness::unallocated;
   }
 
+  /// How many of the bytes hold nothing of value. Cost: constant while all that is allocated does.
+  [[nodiscard]] bytes given_up(bytes offset, bytes size) const {
+    if (live_bytes_ == allocated_bytes_) {
+      return {};
+    }
+    const std::uint64_t end = offset.count + size.count;
+    auto it = intervals_.upper_bound(offset.count);
+    it = it != intervals_.begin() ? std::prev(it) : it;
+    std::uint64_t live = 0;
+    for (; it != intervals_.end() && it->first < end; ++it) {
+      const std::uint64_t from = std::max(it->first, offset.count);
+      live += std::max(from, std::min(it->second, end)) - from;
+    }
+    return size - bytes{live};
+  }
+
   /// The bytes became an allocation. They were free. @param changed  The blocks that became live are appended.
   void allocate(bytes offset, bytes size, std::vector<block_range>& changed) {
     for_each_part(offset.count, offset.count + size.count,
                   [&](block_id b, std::uint32_t n) { allocated_[b.value] += n; });
+    allocated_bytes_ += size.count;
     mark_active(offset, size, changed);
   }
   /// The bytes of an allocation became free. @param changed  The blocks that became unallocated are appended.
   void deallocate(bytes offset, bytes size, std::vector<block_range>& changed) {
     std::vector<block_range> died;
     mark_inactive(offset, size, died);
+    allocated_bytes_ -= size.count;
     for_each_part(offset.count, offset.count + size.count, [&](block_id b, std::uint32_t n) {
       expects(allocated_[b.value] >= n, "bytes are freed that were not allocated");
       allocated_[b.value] -= n;
@@ -80,6 +98,7 @@ class live_bytes {
       }
       for_each_part(std::max(from, begin), std::min(to, end), [&](block_id b, std::uint32_t n) {
         live_[b.value] -= n;
+        live_bytes_ -= n;
         if (live_[b.value] == 0) {
           append_merged(changed, b);
         }
@@ -122,6 +141,7 @@ class live_bytes {
         append_merged(changed, b);
       }
       live_[b.value] += n;
+      live_bytes_ += n;
     });
   }
 
@@ -129,6 +149,8 @@ class live_bytes {
   std::vector<std::uint32_t> allocated_;                // bytes of each block that are allocated
   std::vector<std::uint32_t> live_;                     // bytes of each block that are allocated and active
   std::map<std::uint64_t, std::uint64_t> intervals_{};  // live bytes: begin -> end, merged
+  std::uint64_t allocated_bytes_ = 0;                   // of all blocks
+  std::uint64_t live_bytes_ = 0;
 };
 
 }  // namespace v0

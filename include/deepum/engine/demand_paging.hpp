@@ -341,7 +341,7 @@ class demand_paging {
   /// the host, for which it would have to wait in turn.
   [[nodiscard]] bool held_down(block_id b) const {
     const claims& c = claims_[b.value];
-    return c.pins != 0 || (c.wanted_by != 0 && c.wanted_by == oldest_ && c.host_writes == 0);
+    return c.pins != 0 || (c.wanted_by != 0 && c.wanted_by == oldest_ && c.host_writes == 0 && !map().hollow(b));
   }
   /// A launch that declares the block may execute.
   [[nodiscard]] bool pinned(block_id b) const { return claims_[b.value].pins != 0; }
@@ -387,7 +387,7 @@ class demand_paging {
     std::uint64_t missing = 0;
     for (const block_access& a : record.accesses) {
       for_each_block(a.range, [&](block_id b) {
-        if (map().present(b) && map()[b].moving != motion::leaving) {
+        if (map().present(b) && map()[b].moving != motion::leaving && !map().hollow(b)) {
           return;
         }
         ++missing;

@@ -128,12 +128,12 @@ class engine {
     push(std::move(m));
   }
 
-  /// A launch is about to be issued to the device. Called before it is.
-  /// @param record  With everything but its number.
-  /// @returns       Its number.
+  /// Whether a launch can begin at all. Comes before `report`.
+  /// @param record  With everything but its number. Where it may touch anything, on memory that never faults, all that
+  ///                is alive becomes its operands.
   /// @errors        On memory that never faults: `status::out_of_device_memory` where the launch can never begin,
-  ///                `status::invalid_argument` where the host is using what it touches. Then it was not submitted.
-  launch_id submit(launch_record&& record) {
+  ///                `status::invalid_argument` where the host is using what it touches.
+  void check([[maybe_unused]] launch_record& record) {
     if constexpr (faultless) {
       if (!demand_.surely_fits(record)) {
         std::lock_guard lock(state_mutex_);
@@ -141,9 +141,28 @@ class engine {
         demand_.check(record);
       }
     }
+  }
+  /// A launch is about to be issued to the device. Called before it is, and after `check`.
+  /// @returns  Its number.
+  launch_id report(launch_record&& record) {
     message m{message::kind::launch};
     m.record = std::move(record);
     return push(std::move(m));
+  }
+  /// Both.
+  launch_id submit(launch_record&& record) {
+    check(record);
+    return report(std::move(record));
+  }
+  /// A launch that was admitted will not run, or not as a whole: what it declared to overwrite is as it was before.
+  /// Comes before the launch ends.
+  void abandon(launch_id id, stream_id stream) {
+    if constexpr (backed) {
+      message m{message::kind::abandon};
+      m.last = id;
+      m.record.stream = stream;
+      push(std::move(m));
+    }
   }
 
   /// Whether a launch may be given to the device now: the policy brings nothing for it any more (docs/adr/0004). The
@@ -202,17 +221,15 @@ class engine {
   /// under the inbox lock; the state lock while discards are asked for, planned or on their way, where what is alive
   /// may not fit the budget, and on memory that never faults.
   /// @returns  False while a discard of one of the blocks is on its way. The memory must not be used before `settled`.
-  [[nodiscard]] bool live(block_range range) {
-    if constexpr (!faultless) {
-      if (push_live(range)) {
-        renew(range);
-        return true;
-      }
+  [[nodiscard]] bool live(block_range range) { return tell_live(range) || settled(range); }
+  /// The same in the order of launches and facts, without a wait for any lock but that of the inbox.
+  /// @returns  Whether the memory may be used now. Else `settled` says so, which has to be asked in any case.
+  [[nodiscard]] bool tell_live(block_range range) {
+    const bool at_once = push_live(range);
+    if (at_once) {
+      renew(range);
     }
-    std::lock_guard lock(state_mutex_);
-    absorb();
-    revive(range);
-    return renewed(range);
+    return at_once;
   }
   /// Takes in what happened up to now, so that `finished` knows of it; plans nothing.
   void catch_up() {
@@ -412,7 +429,7 @@ class engine {
   }
 
   struct message {
-    enum class kind : std::uint8_t { open_stream, close_stream, launch, dead, live, host_access, request };
+    enum class kind : std::uint8_t { open_stream, close_stream, launch, abandon, dead, live, host_access, request };
     explicit message(kind k) : what(k) {}
 
     kind what;
@@ -435,46 +452,41 @@ class engine {
   /// A launch is numbered here, under the lock, so that numbers are in the order of the inbox.
   launch_id push(message&& m) {
     launch_id id{};
-    push_if(std::move(m), [&](message& put) {
+    push(std::move(m), [&](message& put) {
       if (put.what == message::kind::launch) {
         id = launch_id{last_launch_.load(std::memory_order_relaxed) + 1};
         put.record.id = id;
         last_launch_.store(id.value, std::memory_order_release);
       }
       discards_ = discards_ || asks_for_discard(put);
-      return true;
     });
     return id;
   }
   /// @returns  Whether no block is given up before this has been read, and launches need not wait for room because of
-  ///           it; else it is not put there.
+  ///           it.
   bool push_live(block_range range) {
     message m{message::kind::live};
     m.range = range;
-    return push_if(std::move(m), [&](const message& put) {
-      if (discards_ || put.range.count > spare_) {
-        return false;
-      }
-      spare_ -= put.range.count;
-      return true;
+    bool at_once = false;
+    push(std::move(m), [&](const message& put) {
+      at_once = !faultless && !discards_ && put.range.count <= spare_;
+      spare_ -= at_once ? put.range.count : 0;
     });
+    return at_once;
   }
-  /// @param may_be_put  Asked under the inbox lock.
-  template <class MayBePut>
-  bool push_if(message&& m, MayBePut&& may_be_put) {
+  /// @param note  Called under the inbox lock.
+  template <class Note>
+  void push(message&& m, Note&& note) {
     bool first = false;
     {
       std::lock_guard lock(inbox_mutex_);
-      if (!may_be_put(m)) {
-        return false;
-      }
+      note(m);
       first = inbox_.empty();
       inbox_.push_back(std::move(m));
     }
     if (first) {
       memory_.notify();
     }
-    return true;
   }
   static bool asks_for_discard(const message& m) {
     return m.what == message::kind::request && m.request.what == action::discard;
@@ -535,12 +547,13 @@ class engine {
       case message::kind::launch:
         take_launch(std::move(m.record));
         break;
+      case message::kind::abandon:
+        if (const launch_record* record = state_.launches.find(m.last, m.record.stream)) {
+          remember_contents(*record);
+        }
+        break;
       case message::kind::dead:
-        for_each_block(m.range, [&](block_id b) {
-          set_liveness(b, m.life);
-          state_.notes[b.value].dead_after = m.last.value;
-        });
-        policy_->on_dead(m.range, m.last, state_.map);
+        take_death(m);
         break;
       case message::kind::live:
         revive(m.range);
@@ -610,12 +623,35 @@ class engine {
         continue;
       }
       for_each_block(a.range, [&](block_id b) {
-        state_.notes[b.value].spoiled = true;
+        detail::block_note& n = state_.notes[b.value];
+        n.spoiled = true;
+        n.forgotten_by = 0;  // what the host has may be older than what an earlier launch writes
         if (a.mode == access::overwrite && state_.map[b].users == 1 && !incomplete_in_flight() &&
             !state_.map.present(b) && state_.still(b)) {
+          n.forgotten_by = state_.map[b].copies.at(location::host()) ? record.id.value : 0;
           state_.map.forget(b);
         }
       });
+    }
+  }
+  /// A launch will not run: what it would have overwritten is what the host has, and the device has room alone.
+  void remember_contents(const launch_record& record) {
+    for (const block_access& a : record.accesses) {
+      for_each_block(a.range, [&](block_id b) {
+        if (state_.notes[b.value].forgotten_by == record.id.value) {
+          state_.notes[b.value].forgotten_by = 0;
+          state_.map.remember(b);
+          leave_if_hollow(b);
+        }
+      });
+    }
+  }
+  /// What has no contents on the device, and has some on the host, comes again when it has left.
+  void leave_if_hollow(block_id b) {
+    if (backed && state_.map.hollow(b) && state_.still(b)) {
+      state_.outward.requested.push_back(
+          {.what = action::drop, .why = reason::requested, .to = location::host(), .range = {b, 1}});
+      state_.stirred = true;
     }
   }
 
@@ -664,6 +700,7 @@ class engine {
   launch_record take_back(launch_id id, stream_id stream) {
     state_.held.erase(state_.find_held(id));
     launch_record record = *state_.launches.finish(id, {}, last_finish_, false);
+    remember_contents(record);
     for (const block_access& a : record.accesses) {
       for_each_block(a.range, [&](block_id b) { state_.map.remove_user(b, a.mode); });
     }
@@ -716,6 +753,24 @@ class engine {
   void revive(block_range range) {
     for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
     policy_->on_live(range, state_.map);
+  }
+  /// The policy hears of what had been alive until now: contents die once.
+  void take_death(const message& m) {
+    const auto was_alive = [&](block_id b) { return state_.map[b].life == liveness::live; };
+    block_range rest = m.range;
+    while (!rest.empty()) {
+      const bool died = was_alive(rest.first);
+      const std::uint32_t run = count_prefix(rest, [&](block_id b) { return was_alive(b) == died; });
+      const block_range part{rest.first, run};
+      for_each_block(part, [&](block_id b) {
+        set_liveness(b, m.life);
+        state_.notes[b.value].dead_after = m.last.value;
+      });
+      if (died) {
+        policy_->on_dead(part, m.last, state_.map);
+      }
+      advance(rest, run);
+    }
   }
   void set_liveness(block_id b, liveness life) {
     state_.live += life == liveness::live ? 1 : 0;
@@ -795,8 +850,11 @@ class engine {
         if constexpr (faultless) {
           demand_.unpin(b);
         }
-        if (a.mode != access::read && state_.map.resident(b)) {
+        if (a.mode != access::read && state_.map.resident(b) && !state_.map.hollow(b)) {
           written(b);
+        }
+        if (state_.notes[b.value].forgotten_by == record->id.value) {
+          state_.notes[b.value].forgotten_by = 0;
         }
         if (std::exchange(state_.notes[b.value].prefetched_at, 0) != 0) {
           ++state_.statistics.prefetches_used;
@@ -868,8 +926,9 @@ class engine {
       }
       if (!backed) {
         state_.map.arrive(b, e.host_copy_stays, o != nullptr);
-      } else if (state_.map[b].copies.empty()) {
+      } else if (state_.map[b].copies.empty() || (o != nullptr && n.room_only)) {
         state_.map.arrive_empty(b);
+        leave_if_hollow(b);
       } else {
         state_.map.arrive(b, !state_.map[b].dirty);  // what is dirty was there, and stays so
       }
@@ -1111,6 +1170,7 @@ class engine {
       if (const std::uint64_t ticket = begin(state_.inward, piece, bring(piece.range, empty), "a prefetch")) {
         for_each_block(piece.range, [&](block_id b) {
           state_.notes[b.value].ticket = ticket;
+          state_.notes[b.value].room_only = at_once;
           state_.notes[b.value].late = false;
           if (!keep) {
             state_.map.start_arriving(b);

@@ -106,11 +106,11 @@ class launch_tracker {
   [[nodiscard]] bool incomplete_up_to(launch_id last) const {
     return !incomplete_.empty() && incomplete_.front() <= last.value;
   }
-  /// All launches up to this one have finished.
+  /// All launches up to this one have finished. Holds do not count: they use no memory themselves.
   [[nodiscard]] launch_id finished_up_to() const {
     launch_id up_to = last_;
     for (const one_stream& s : streams_) {
-      if (!s.launches.empty()) {
+      if (!s.launches.empty() && !s.launches.front().hold) {
         up_to = std::min(up_to, launch_id{s.launches.front().id.value - 1});
       }
     }

@@ -46,6 +46,8 @@ struct block_note {
   std::uint64_t dead_after = 0;     // the last launch that may use it, where it is dead
   std::uint64_t prefetched_at = 0;  // on the engine's clock; 0: not by a prefetch, or used since
   std::uint64_t planned_in = 0;     // the last superseding plan that prefetches it
+  std::uint64_t forgotten_by = 0;   // launch that overwrites it, while the host has what it held before
+  bool room_only = false;           // is on its way in without contents
   bool late = false;                // faulted while its prefetch was under way
   bool discarding = false;          // a discard is on its way
   bool spoiled = false;             // while it is cleaned: a launch may write it, so that it stays dirty
