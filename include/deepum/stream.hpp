@@ -195,6 +195,8 @@ class stream {
   }
 
   /// Launches whatever `enqueue(native)` enqueues: calls of libraries, several kernels. It counts as one launch.
+  /// `enqueue` may launch in turn, on this stream and on others. Such a launch is one of its own, and ends before this
+  /// one where it is on this stream; on memory that never faults, all of them have to fit the budget together.
   /// @param operands  All that it touches; an empty list means that this is not known.
   /// @errors          What `enqueue` throws, after the launch has been closed.
   template <class Enqueue>
@@ -342,6 +344,9 @@ class stream {
               bool complete) {
       stream& s = owner_;
       refuse_capture(s, name);
+      if constexpr (requires { s.native_.refuse_after_failure(); }) {
+        s.native_.refuse_after_failure();
+      }
       launch_record record;
       record.stream = s.id_;
       record.signature = signature;

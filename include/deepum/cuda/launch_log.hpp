@@ -31,7 +31,8 @@ class launch_log {
   launch_log(const launch_log&) = delete;
   launch_log& operator=(const launch_log&) = delete;
 
-  /// What is enqueued from now on until `end` belongs to this launch.
+  /// What is enqueued from now on until `end` belongs to this launch. Launches may nest: `end` ends the innermost one,
+  /// and they are reported in the order of their ends.
   /// @param timed   Its end is timed.
   /// @param begun   Its beginning too: of use where several streams execute at a time.
   /// @param marked  Its end is marked at all. Else it has finished when a later one has, or all of the stream.
@@ -50,6 +51,7 @@ class launch_log {
     cudaEvent_t began = nullptr;
     cudaEvent_t ended = nullptr;  // none: the event could not be recorded; it has finished when the next one has
     bool timed = false;
+    bool marked = true;
   };
   [[nodiscard]] static bool is_timed(const entry& e) { return e.timed && e.ended != nullptr; }
 
@@ -67,8 +69,7 @@ class launch_log {
   static void destroy(const entry& e);
 
   cudaStream_t stream_;
-  entry current_{};
-  bool marked_ = true;
+  std::vector<entry> open_{};  // between `begin` and `end`, the innermost last
   std::mutex mutex_;
   std::vector<entry> added_{};
   std::vector<cudaEvent_t> timed_{};

@@ -24,6 +24,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -126,10 +127,14 @@ class mapped_memory {
   void order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks, bool complete);
 
   [[nodiscard]] bool strict() const { return owner_.options().strict; }
-  /// The blocks that a launch declares are all that it may use, until `end_strict`. Others wait for that.
-  void begin_strict(const std::vector<block_access>& blocks);
-  /// @param queue  Where the launch is. @returns  Whether it, and all before it, went well.
-  bool end_strict(cudaStream_t queue);
+  /// The blocks that a launch declares are all that may be used, until `end_strict`. Launches of other threads wait for
+  /// that. One of the same thread may come between: it is inside the first one, which goes on when it has ended.
+  /// @param queue  Where the launch is. @param name  Of it.
+  void begin_strict(cudaStream_t queue, std::string_view name, const std::vector<block_access>& blocks);
+  /// Waits for the launch that began last.
+  void end_strict();
+  /// What the first launch that failed in strict mode did, for people; empty: none did. Threads: any.
+  [[nodiscard]] std::string accusation() const;
   /// @}
 
  private:
@@ -292,6 +297,7 @@ class mapped_memory {
   std::vector<device_event> happened_{};
   mutable std::mutex failure_mutex_;
   std::string last_failure_{};
+  std::string accusation_{};
   bool host_is_full_ = false;
 
   // Of the thread.
@@ -333,8 +339,19 @@ class mapped_memory {
   std::atomic<std::uint32_t> empty_slots_{0};
   std::atomic<std::uint32_t> host_chunks_{0};
 
-  std::mutex strict_mutex_;  // held while a launch runs
-  std::vector<block_access> allowed_{};
+  /// A launch in strict mode.
+  struct lone_launch {
+    cudaStream_t queue = nullptr;
+    std::string name{};
+    std::vector<block_access> allowed{};
+  };
+  void let_run(const lone_launch& l);
+  /// It has access to nothing any more when it has done all that it was given up to now.
+  void stop(const lone_launch& l);
+
+  std::mutex strict_mutex_;                       // held while a launch runs
+  std::atomic<std::thread::id> strict_thread_{};  // whose it is
+  std::vector<lone_launch> alone_{};              // it, behind those that it is inside
 
   std::mutex jobs_mutex_;
   std::condition_variable changed_;

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -75,7 +76,11 @@ class basic_stream {
   basic_stream& operator=(const basic_stream&) = delete;
 
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
+  /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first.
   void begin(launch_id id) {
+    if constexpr (has_strict) {
+      run_alone_.push_back(std::exchange(runs_alone_, false));
+    }
     const bool timed = memory_.time_launches();
     log_.begin(id, timed, memory_.several_streams(), timed || memory_.mark_launches());
   }
@@ -83,8 +88,10 @@ class basic_stream {
     log_.end();
     memory_.issued();
     if constexpr (has_strict) {
-      if (std::exchange(runs_alone_, false) && !memory_.end_strict(stream_.get()) && accused_.empty()) {
-        accused_ = alone_;
+      const bool alone = run_alone_.back();
+      run_alone_.pop_back();
+      if (alone) {
+        memory_.end_strict();
       }
     }
   }
@@ -99,9 +106,21 @@ class basic_stream {
   {
     memory_.order_after_arrival(stream_.get(), blocks, complete);
     if (memory_.strict()) {
-      alone_ = name;
-      memory_.begin_strict(blocks);
+      memory_.begin_strict(stream_.get(), name, blocks);
       runs_alone_ = true;
+      refuse_after_failure();
+    }
+  }
+  /// Nothing can be launched any more behind a launch that failed in strict mode.
+  /// @errors  `status::device_failure`, which names it.
+  void refuse_after_failure() const
+    requires requires(const Memory& m) { m.accusation(); }
+  {
+    if (!memory_.strict()) {
+      return;
+    }
+    if (const std::string accused = memory_.accusation(); !accused.empty()) {
+      throw error(status::device_failure, accused, "cudaStreamSynchronize");
     }
   }
 
@@ -133,7 +152,7 @@ class basic_stream {
            state != CU_STREAM_CAPTURE_STATUS_NONE;
   }
   /// @errors  `status::device_failure`.
-  void launch(const graph& g) { check(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
+  void launch(const graph& g) { expect(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
   /// @}
 
   /// Enqueues a `__global__` function. Its arguments are converted to its parameters, as in a call.
@@ -149,9 +168,9 @@ class basic_stream {
         [&](auto&... value) {
           std::array<void*, sizeof...(Parameters) + 1> pointers{const_cast<void*>(static_cast<const void*>(&value))...,
                                                                 nullptr};
-          check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3{grid.x, grid.y, grid.z},
-                                 dim3{block.x, block.y, block.z}, pointers.data(), shared_bytes, stream_.get()),
-                "cudaLaunchKernel");
+          expect(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3{grid.x, grid.y, grid.z},
+                                  dim3{block.x, block.y, block.z}, pointers.data(), shared_bytes, stream_.get()),
+                 "cudaLaunchKernel");
         },
         values);
   }
@@ -160,33 +179,22 @@ class basic_stream {
   /// the call returns, and has been written then.
   void copy(void* to, const void* from, std::size_t n) {
     if (n != 0) {
-      check(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+      expect(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
     }
   }
   void fill(void* to, int value, std::size_t n) {
     if (n != 0) {
-      check(cudaMemsetAsync(to, value, n, stream_.get()), "cudaMemsetAsync");
+      expect(cudaMemsetAsync(to, value, n, stream_.get()), "cudaMemsetAsync");
     }
   }
 
-  void record(event& e) { check(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord"); }
+  void record(event& e) { expect(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord"); }
   /// What is enqueued from now on starts when `e`, as it was last recorded, has been reached.
-  void wait(const event& e) { check(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent"); }
+  void wait(const event& e) { expect(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent"); }
 
   /// The host waits until the stream has nothing left to do.
   /// @errors  `status::device_failure`, where something in it failed.
-  void synchronize() {
-    const cudaError_t result = cudaStreamSynchronize(stream_.get());
-    if (result != cudaSuccess && !accused_.empty()) {
-      (void)cudaGetLastError();
-      throw error(status::device_failure,
-                  "launch '" + accused_ +
-                      "' failed when it ran alone, with access to what it declares and nothing else: " +
-                      cudaGetErrorString(result),
-                  "cudaStreamSynchronize", static_cast<int>(result));
-    }
-    check(result, "cudaStreamSynchronize");
-  }
+  void synchronize() { expect(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
   [[nodiscard]] bool idle() {
     const cudaError_t state = cudaStreamQuery(stream_.get());
     if (state != cudaSuccess) {
@@ -211,15 +219,27 @@ class basic_stream {
     return handle(made);
   }
 
+  /// As `check`. In strict mode the error names the launch that broke the device.
+  void expect(cudaError_t result, const char* api, std::source_location where = std::source_location::current()) const {
+    if constexpr (has_strict) {
+      if (result != cudaSuccess) [[unlikely]] {
+        if (const std::string accused = memory_.accusation(); !accused.empty()) {
+          (void)cudaGetLastError();
+          throw error(status::device_failure, accused, api, static_cast<int>(result), where);
+        }
+      }
+    }
+    check(result, api, where);
+  }
+
   static constexpr bool has_strict = requires(const Memory& m) { m.strict(); };
 
   Memory& memory_;
   handle stream_;
   launch_log log_;
   CUresult(CUDAAPI* is_capturing_)(CUstream, CUstreamCaptureStatus*) = nullptr;
-  bool runs_alone_ = false;  // the launch between `order_after_arrival` and `end`, in strict mode
-  std::string alone_{};      // that one, or the last one
-  std::string accused_{};    // the first one that failed there
+  bool runs_alone_ = false;        // the launch between `order_after_arrival` and `begin`, in strict mode
+  std::vector<bool> run_alone_{};  // of the launches between `begin` and `end`, the innermost last
 };
 
 using stream = basic_stream<managed_memory>;

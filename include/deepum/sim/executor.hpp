@@ -70,9 +70,29 @@ struct stream_state {
   std::deque<std::unique_ptr<operation>> queue{};
   bool started = false;  ///< the first one is running
 
-  // The launch that is executing.
-  std::optional<nanoseconds> began{};
-  nanoseconds stalled{};
+  /// A launch of which an operation has begun. They nest: one may end while those around it go on.
+  struct running {
+    launch_id launch{};
+    nanoseconds began{};
+    nanoseconds stalled{};
+  };
+  std::vector<running> launches{};
+
+  /// The launch of an operation that has begun or begins now.
+  running& of(launch_id launch, nanoseconds now) {
+    for (running& r : launches) {
+      if (r.launch == launch) {
+        return r;
+      }
+    }
+    return launches.emplace_back(running{launch, now, {}});
+  }
+  /// The launch ends now. @returns  What is known of it.
+  running take(launch_id launch, nanoseconds now) {
+    const running r = of(launch, now);
+    std::erase_if(launches, [launch](const running& other) { return other.launch == launch; });
+    return r;
+  }
 };
 
 /// Runs what streams hold: kernels and copies walk through their memory and wait for blocks; events order streams.

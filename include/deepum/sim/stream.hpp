@@ -14,6 +14,7 @@
 #include <memory>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -47,6 +48,7 @@ class stream {
   stream& operator=(const stream&) = delete;
 
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
+  /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first.
   void begin(launch_id id);
   void end(launch_id id);
 
@@ -97,7 +99,7 @@ class stream {
 
   device& owner_;
   stream_state state_;
-  launch_id current_{};
+  std::vector<launch_id> open_{};  // the launches between `begin` and `end`, the innermost last
 };
 
 }  // namespace sim

@@ -5,6 +5,7 @@
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/engine/memory_kind.hpp>
+#include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
@@ -36,17 +37,19 @@ DEEPUM_SEPARATE launch_log::~launch_log() {
 }
 
 DEEPUM_SEPARATE void launch_log::begin(launch_id id, bool timed, bool begun, bool marked) {
-  current_ = {.id = id, .timed = timed};
-  marked_ = marked || timed;
+  open_.push_back({.id = id, .timed = timed, .marked = marked || timed});
   if (timed && begun) {
-    current_.began = record(true);
+    open_.back().began = record(true);
   }
 }
 
 DEEPUM_SEPARATE void launch_log::end() {
-  current_.ended = marked_ ? record(current_.timed) : nullptr;
+  expects(!open_.empty(), "a launch ends that did not begin");
+  entry ended = open_.back();
+  open_.pop_back();
+  ended.ended = ended.marked ? record(ended.timed) : nullptr;
   const std::lock_guard lock(mutex_);
-  added_.push_back(current_);
+  added_.push_back(ended);
 }
 
 DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_event>& events) {

@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -119,7 +120,7 @@ DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size)
 
 DEEPUM_SEPARATE std::string mapped_memory::last_failure() const {
   const std::lock_guard lock(failure_mutex_);
-  return last_failure_;
+  return accusation_.empty() ? last_failure_ : accusation_;
 }
 
 DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
@@ -173,21 +174,53 @@ DEEPUM_SEPARATE void mapped_memory::order_after_arrival(cudaStream_t queue, cons
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::begin_strict(const std::vector<block_access>& blocks) {
-  strict_mutex_.lock();
-  allowed_ = blocks;
-  for (const block_access& a : allowed_) {
+DEEPUM_SEPARATE void mapped_memory::begin_strict(cudaStream_t queue, std::string_view name,
+                                                 const std::vector<block_access>& blocks) {
+  if (strict_thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) {
+    strict_mutex_.lock();
+    strict_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  } else {
+    stop(alone_.back());
+  }
+  alone_.push_back({queue, std::string(name), blocks});
+  let_run(alone_.back());
+}
+
+DEEPUM_SEPARATE void mapped_memory::end_strict() {
+  stop(alone_.back());
+  alone_.pop_back();
+  if (!alone_.empty()) {
+    let_run(alone_.back());
+    return;
+  }
+  strict_thread_.store({}, std::memory_order_relaxed);
+  strict_mutex_.unlock();
+}
+
+DEEPUM_SEPARATE void mapped_memory::let_run(const lone_launch& l) {
+  for (const block_access& a : l.allowed) {
     (void)virtual_.allow(at(base_, a.range.first), chunk_ * a.range.count);
   }
 }
 
-DEEPUM_SEPARATE bool mapped_memory::end_strict(cudaStream_t queue) {
-  const bool well = worked(cudaStreamSynchronize(queue));
-  for (const block_access& a : allowed_) {
+DEEPUM_SEPARATE void mapped_memory::stop(const lone_launch& l) {
+  const cudaError_t result = cudaStreamSynchronize(l.queue);
+  if (!worked(result)) {
+    const std::lock_guard lock(failure_mutex_);
+    if (accusation_.empty()) {
+      accusation_ =
+          "launch '" + l.name +
+          "' failed when it ran alone, with access to what it declares and nothing else: " + cudaGetErrorString(result);
+    }
+  }
+  for (const block_access& a : l.allowed) {
     (void)virtual_.forbid(at(base_, a.range.first), chunk_ * a.range.count);
   }
-  strict_mutex_.unlock();
-  return well;
+}
+
+DEEPUM_SEPARATE std::string mapped_memory::accusation() const {
+  const std::lock_guard lock(failure_mutex_);
+  return accusation_;
 }
 
 DEEPUM_SEPARATE device& mapped_memory::current(device& owner) {

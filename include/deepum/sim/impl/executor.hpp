@@ -95,10 +95,9 @@ DEEPUM_SEPARATE bool executor::pass_instant(stream_state& stream) {
       device_event e;
       e.what = device_event::kind::launch_finished;
       e.launch = op.launch;
-      e.began = stream.began.value_or(loop_.now());
-      e.stalled = stream.stalled;
-      stream.began.reset();
-      stream.stalled = {};
+      const stream_state::running ended = stream.take(op.launch, loop_.now());
+      e.began = ended.began;
+      e.stalled = ended.stalled;
       stream.space->emit(e);
     }
     stream.queue.pop_front();
@@ -126,9 +125,7 @@ DEEPUM_SEPARATE void executor::start_oldest(engine_kind engine) {
 
 DEEPUM_SEPARATE void executor::begin(stream_state& stream) {
   operation& op = *stream.queue.front();
-  if (!stream.began) {
-    stream.began = loop_.now() - profile_.launch_latency;
-  }
+  (void)stream.of(op.launch, loop_.now() - profile_.launch_latency);
   if (failure_) {
     leave(stream);
     return;
@@ -243,7 +240,7 @@ DEEPUM_SEPARATE void executor::wait(operation& op) {
 DEEPUM_SEPARATE void executor::stop_waiting(stream_state& stream, operation& op) {
   if (op.waiting_since) {
     const nanoseconds time = loop_.now() - *op.waiting_since;
-    stream.stalled += time;
+    stream.of(op.launch, loop_.now()).stalled += time;
     driver_.counters().stalled += time;
     op.waiting_since.reset();
   }

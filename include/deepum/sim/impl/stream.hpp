@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
+#include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>
@@ -46,16 +47,17 @@ DEEPUM_SEPARATE stream::~stream() {
 
 DEEPUM_SEPARATE void stream::begin(launch_id id) {
   const auto lock = owner_.loop().lock();
-  current_ = id;
+  open_.push_back(id);
 }
 
 DEEPUM_SEPARATE void stream::end(launch_id id) {
+  expects(!open_.empty() && open_.back() == id, "launches end in the opposite order of their beginning");
   event_loop::host_call call(owner_.loop());
   auto op = std::make_unique<operation>();
   op->what = operation::kind::finish;
   op->launch = id;
   owner_.operations().enqueue(state_, std::move(op));
-  current_ = {};
+  open_.pop_back();
 }
 
 DEEPUM_SEPARATE void stream::copy(void* to, const void* from, std::size_t n) {
@@ -153,7 +155,7 @@ DEEPUM_SEPARATE void stream::issue(std::unique_ptr<operation> op) {
   event_loop::host_call call(owner_.loop());
   call.spend(owner_.properties().host_launch);
   call.wait([&] { return state_.queue.size() < owner_.properties().launch_queue; });
-  op->launch = current_;
+  op->launch = open_.empty() ? launch_id{} : open_.back();
   owner_.operations().enqueue(state_, std::move(op));
 }
 

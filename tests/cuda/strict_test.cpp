@@ -1,0 +1,85 @@
+// Strict mode behind the launch that broke the device: whatever fails from then on names that launch.
+
+#include "cuda/fake_cuda.hpp"
+#include "cuda/fake_gpu.hpp"
+#include "support/failure.hpp"
+#include <deepum/arena.hpp>
+#include <deepum/cuda.hpp>
+#include <deepum/stream.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace strict_test {
+
+using namespace deepum_test;
+using namespace deepum::literals;
+using deepum::access;  // not the one of POSIX
+using word = std::uint32_t;
+using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
+using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+
+constexpr std::uint64_t n = (2_MiB).count / sizeof(word);
+
+void set(word* a, std::uint64_t count, word value) {
+  device_touch(a, count * sizeof(word), access::overwrite);
+  std::fill_n(a, count, value);
+}
+/// Writes where none of its arguments says.
+void stray(word* a, std::uint64_t other) {
+  device_touch(a, sizeof(word), access::update);
+  *a = 1;
+  device_touch(reinterpret_cast<word*>(other), sizeof(word), access::update);
+  *reinterpret_cast<word*>(other) = 2;
+}
+
+TEST_CASE("whatever is asked for first behind the culprit, on whichever stream, the error names the culprit") {
+  using use = std::function<void(arena_type&, stream_type&, word*)>;
+  const std::vector<use> uses{
+      [](arena_type&, stream_type& s, word* a) {
+        s.launch("innocent", 1, 1, 0, set, deepum::updates(a, n), n, word{1});
+      },
+      [](arena_type&, stream_type& s, word* a) { s.call("innocent", {deepum::updates(a, n)}, [](cudaStream_t) {}); },
+      [](arena_type&, stream_type& s, word* a) { s.memset(a, 0, 2_MiB); },
+      [](arena_type&, stream_type& s, word* a) { s.memcpy(a, a + n, 2_MiB); },
+      [](arena_type&, stream_type& s, word*) { s.synchronize(); },
+      [](arena_type& arena, stream_type& s, word* a) {
+        word* const fresh = arena.allocate<word>(n);
+        s.launch("innocent", 1, 1, 0, set, deepum::updates(fresh, n), n, *a);
+      },
+  };
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    for (const bool on_another_stream : {false, true}) {
+      CAPTURE(i);
+      CAPTURE(on_another_stream);
+      fake_gpu gpu(256_MiB);
+      fake_cuda::register_kernel(set);
+      fake_cuda::register_kernel(stray);
+      deepum::cuda::device_options o;
+      o.chunk = 2_MiB;
+      o.strict = true;
+      deepum::cuda::device device(0, o);
+      arena_type arena(device, {.capacity = 64_MiB, .device_budget = 32_MiB, .log = {}});
+      stream_type s(arena);
+      stream_type other(arena);
+      word* const a = arena.allocate<word>(2 * n);
+      word* const b = arena.allocate<word>(n);
+      s.memset(a, 0, 4_MiB);
+      s.memset(b, 0, 2_MiB);
+      s.launch("culprit", 1, 1, 0, stray, deepum::updates(a, n), reinterpret_cast<std::uint64_t>(b));
+      word on_the_host = 0;
+      word* const operand = i + 1 == uses.size() ? &on_the_host : a;
+      const std::string said =
+          failure(deepum::status::device_failure, [&] { uses[i](arena, on_another_stream ? other : s, operand); });
+      CHECK(mentions(said, "'culprit'"));
+      CHECK_FALSE(mentions(said, "'innocent'"));
+    }
+  }
+}
+
+}  // namespace strict_test
