@@ -92,7 +92,8 @@ class mapped_memory {
 
   /// Chunks of the device to hold at most. Empty ones beyond that are given back.
   void set_limit(std::uint64_t blocks);
-  /// Their chunks of the host may serve other blocks.
+  /// Their chunks of the host may serve other blocks, until the host or a copy uses them again. The engine alone knows
+  /// when that is so: nothing here marks a chunk by itself.
   void outdated(block_range range);
   /// Threads: any.
   [[nodiscard]] std::byte* host_address(bytes offset, bytes size);

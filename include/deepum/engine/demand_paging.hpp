@@ -233,16 +233,21 @@ class demand_paging {
     for_each_block(range, [&](block_id b) {
       --claims_[b.value].host_views;
       claims_[b.value].host_writes -= mode != access::read ? 1 : 0;
-      if (map()[b].dirty) {
-        outdate(b);
-      }
+      note_host_copy(b);
     });
     host_writes_.fetch_sub(mode != access::read ? 1 : 0, std::memory_order_relaxed);
     state_.stirred = true;
   }
-  /// The host's copy of a block is of no use any more.
-  void outdate(block_id b) {
-    if (claims_[b.value].host_views == 0) {
+  /// The host's memory for a block may be reclaimed: the device has newer contents or nobody wants any, no view of the
+  /// host uses it, nothing is copied to or from it on the way of a command, and no launch in flight counts on what it
+  /// held. A copy to the host makes it current again (`faultless_memory_kind::outdated`).
+  [[nodiscard]] bool host_copy_is_worthless(block_id b) const {
+    const block_state& s = map()[b];
+    return (s.dirty || (s.copies.empty() && s.users == 0)) && claims_[b.value].host_views == 0 && state_.still(b);
+  }
+  /// Something of that may have become so. The only place that tells the memory.
+  void note_host_copy(block_id b) {
+    if (host_copy_is_worthless(b)) {
       memory_.outdated({b, 1});
     }
   }
@@ -457,7 +462,7 @@ class demand_paging {
         found.size() - std::min<std::size_t>(found.size(), map().blocks_in(copies_given_up));  // they stay longest
     for (std::size_t i = first; i < found.size(); ++i) {
       map().write(found[i]);
-      outdate(found[i]);
+      note_host_copy(found[i]);
     }
     return !found.empty();
   }

@@ -865,9 +865,7 @@ class engine {
       incomplete_finished_at_ = ++clock_;
       if (host_copies_stay_) {  // it may have written any of them
         state_.map.for_each_least_recently_migrated([&](block_id b) {
-          if (!state_.map[b].dirty) {
-            state_.map.write(b);
-          }
+          written(b);
           return true;
         });
       }
@@ -876,16 +874,16 @@ class engine {
   }
   /// A launch wrote the block on the device.
   void written(block_id b) {
-    const bool outdated = !state_.map[b].dirty;
+    const bool newly = !state_.map[b].dirty;
     state_.map.write(b);
-    if (outdated) {
-      outdate(b);
+    if (newly) {
+      note_host_copy(b);
     }
   }
-  /// The host's copy is of no use any more.
-  void outdate(block_id b) {
+  /// The host's copy may have become of no use.
+  void note_host_copy([[maybe_unused]] block_id b) {
     if constexpr (faultless) {
-      demand_.outdate(b);
+      demand_.note_host_copy(b);
     }
   }
 
@@ -1002,7 +1000,6 @@ class engine {
           state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += block_.count;
           if (n.spoiled) {
             state_.map.stop_moving(b);
-            outdate(b);
           } else {
             state_.map.clean(b);
           }
@@ -1012,6 +1009,7 @@ class engine {
         if (c.why == reason::keep && done && state_.map.resident(b)) {
           state_.map.touch_migrated(b);
         }
+        note_host_copy(b);  // whatever became of the command
       });
       return;
     }
@@ -1020,9 +1018,9 @@ class engine {
   /// A block's contents have been given up.
   void gone(block_id b) {
     state_.map.discard(b);
-    outdate(b);
     state_.notes[b.value].prefetched_at = 0;
     state_.notes[b.value].discarding = false;
+    note_host_copy(b);
     ++state_.statistics.discarded;
   }
 

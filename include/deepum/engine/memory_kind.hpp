@@ -140,7 +140,8 @@ concept faultless_memory_kind =
       // Where the host finds these bytes; nullptr: the host has no memory left. Stays until the blocks move.
       { m.host_address(offset, offset) } -> std::same_as<std::byte*>;
       { m.set_limit(blocks) } -> std::same_as<void>;  // blocks that it may have room for on the device from now on
-      { m.outdated(r) } -> std::same_as<void>;        // the host's copy of the blocks is of no use any more
+      // The host's copy of the blocks is of no use, until `host_address` is asked for it or a copy to the host begins.
+      { m.outdated(r) } -> std::same_as<void>;
       { c.last_failure() } -> std::convertible_to<std::string>;  // of a command, for people; empty: none
       { c.host_is_full() } -> std::same_as<bool>;                // the last command failed for want of host memory
     };

@@ -623,7 +623,6 @@ DEEPUM_SEPARATE void mapped_memory::send_next() {
   const bool last = !well || begun_ == j.range.count;
   departures_.push_back({j, part, e, last, well, j.what == job::kind::clean ? sending_since_ : now});
   if (last) {
-    outdated({block_id{part.end_value()}, j.range.end_value() - part.end_value()});  // the host gets none of them
     leaving_.pop_front();
     begun_ = 0;
   }
