@@ -194,7 +194,7 @@ class allocation_table {
     const bytes offset = checked(address, size);
     const auto it = containing(offset.count);
     if (it == allocations_.end() || it->second.freeing) {
-      throw error(status::foreign_pointer, text(address) + " is not allocated: it was given back, or never handed out");
+      throw error(status::foreign_pointer, text(address) + " is not allocated: it was given back already, or never handed out");
     }
     if (offset + size > bytes{it->first} + it->second.size) {
       throw error(status::invalid_argument,
