@@ -29,10 +29,12 @@ namespace detail {
 ///
 /// A block stays because of one of three claims on it:
 ///
-/// * a **pin** of each launch that may execute and declares it: it does not leave;
-/// * the **oldest launch that is held back** declares it: it does not leave, so that what that launch needs comes
-///   together. Younger launches do not begin while there is no room for it, so that launches which wait for each
-///   other's blocks do not wait for ever;
+/// * a **pin** of each launch that may execute and declares it: it does not leave. An `arena::hold` pins for as long as
+///   the program likes;
+/// * the launch that is **served** declares it: it does not leave, so that what that launch needs comes together. It is
+///   the oldest one that is held back, but for those that only the program can help: by the end of a hold that keeps
+///   their room, or of a view that writes what they need. Younger launches do not begin while there is no room for it,
+///   so that launches which wait for each other's blocks do not wait for ever;
 /// * a **view of the host** that writes it: it does not arrive. No launch begins with it, and before it has what it
 ///   asked for, launches that are held back give way to it.
 ///
@@ -43,12 +45,12 @@ namespace detail {
 ///
 /// Its user, the engine, has it take part in this order:
 ///
-/// 1. `check` before a launch is submitted, and a `pin` for each block once it is known;
+/// 1. `check` before a launch is submitted, and a `pin` once it is known;
 /// 2. `may_begin`, again and again until it is so, `hopeless` before that;
 /// 3. `serve` and then, when commands have been issued, `settle`, whenever something happened: what launches wait for
 ///    is asked for there, and what can never begin is found out;
 /// 4. `moved` and `ended` for what became of commands, `may_try_again` where one failed;
-/// 5. an `unpin` for each block when the launch has finished.
+/// 5. an `unpin` when the launch has finished.
 ///
 /// Threads: under the engine's state lock, except where a member says otherwise.
 template <faultless_memory_kind Memory>
@@ -105,9 +107,25 @@ class demand_paging {
       });
     }
   }
-  /// A launch that declares the block may execute, as far as is known. Until `unpin` it does not leave.
-  void pin(block_id b) { ++claims_[b.value].pins; }
-  void unpin(block_id b) { --claims_[b.value].pins; }
+  /// A launch may execute, as far as is known. Until `unpin` what it declares does not leave.
+  void pin(const launch_record& record) {
+    for_each_declared(record, [&](block_id b) {
+      claims& c = claims_[b.value];
+      ++c.pins;
+      if (record.hold && c.holds++ == 0) {
+        ++blocks_of_holds_;
+      }
+    });
+  }
+  void unpin(const launch_record& record) {
+    for_each_declared(record, [&](block_id b) {
+      claims& c = claims_[b.value];
+      --c.pins;
+      if (record.hold && --c.holds == 0) {
+        --blocks_of_holds_;
+      }
+    });
+  }
 
   /// Whether a launch that was submitted may be given to the device; then it is not held any more. Else its pins are
   /// taken back, and it is.
@@ -118,11 +136,13 @@ class demand_paging {
     expects(record != nullptr, "a launch asks to begin that was not submitted");
     const auto it = state_.find_held(id);
     const bool held = it != state_.held.end();
-    // Who came later does not take the room that the oldest one is waiting for.
-    if ((!starving_ || oldest_ >= id.value) && all_of_it_there(*record)) {
+    // Who came later does not take the room that the one which is served is waiting for.
+    if ((!starving_ || served_ >= id.value) && all_of_it_there(*record)) {
+      if (held) {
+        pin(*record);
+      }
       for (const block_access& a : record->accesses) {
         for_each_block(a.range, [&](block_id b) {
-          claims_[b.value].pins += held ? 1 : 0;
           state_.notes[b.value].spoiled = state_.notes[b.value].spoiled || a.mode != access::read;
           map().touch_migrated(b);
         });
@@ -133,11 +153,8 @@ class demand_paging {
       return true;
     }
     if (!held) {
-      for (const block_access& a : record->accesses) {
-        for_each_block(a.range, [&](block_id b) { unpin(b); });
-      }
-      state_.held.push_back({.id = id, .since = memory_.now(), .stream = stream});
-      state_.stirred = true;
+      unpin(*record);
+      state_.hold_back(*record, memory_.now());
     }
     return false;
   }
@@ -256,26 +273,21 @@ class demand_paging {
   /// @name What happens
   /// @{
 
-  /// Fills the `demanded` queues anew: the oldest launch that is held back gets what it misses, unless the policy is
-  /// bringing it, and what is more than the budget leaves.
+  /// Fills the `demanded` queues anew: the launch that is served gets what it misses, unless the policy is bringing it,
+  /// and what is more than the budget leaves.
   void serve() {
     state_.inward.demanded.clear();
     state_.outward.demanded.clear();
     starving_ = false;
-    oldest_ = 0;
+    served_ = 0;
     std::uint64_t missing = 0;
-    const auto it = state_.oldest_held();
-    if (it != state_.held.end()) {
-      oldest_ = it->id.value;
-      const launch_record& record = *state_.launches.find(it->id, it->stream);
-      for (const block_access& a : record.accesses) {
-        for_each_block(a.range, [&](block_id b) { claims_[b.value].wanted_by = oldest_; });
-      }
-      if (distinct_blocks(record) > map().budget()) {
-        it->hopeless = true;
-      } else if (it->let_go || !policy_.holds_launches() || state_.paused() ||
-                 policy_.ready(it->id, it->stream, map())) {
-        missing = demand(record, std::exchange(it->faulted, true));
+    if (held_launch* next = next_served()) {
+      served_ = next->id.value;
+      const launch_record& record = *state_.launches.find(next->id, next->stream);
+      for_each_declared(record, [&](block_id b) { claims_[b.value].wanted_by = served_; });
+      if (next->let_go || !policy_.holds_launches() || state_.paused() ||
+          policy_.ready(next->id, next->stream, map())) {
+        missing = demand(record, std::exchange(next->faulted, true));
       }
     }
     if (missing == 0 && !state_.oversubscribed() && state_.inward.requested.empty() && state_.inward.planned.empty()) {
@@ -284,15 +296,17 @@ class demand_paging {
     make_room_for(missing);
   }
   /// Everything has been issued that could be. Where nothing executes and nothing moves, and all have said what they
-  /// have to, the oldest launch that is held back is not going to get more: first the policy is not waited for any
-  /// more, and then it is hopeless.
+  /// have to, the launch that is served is not going to get more: first the policy is not waited for any more, and then
+  /// it is hopeless.
   void settle() {
     look_for_all();
-    if (state_.held.empty() || state_.stirred || !state_.nothing_executes() || !state_.nothing_moves() ||
-        host_writes_.load(std::memory_order_relaxed) != 0) {
+    if (state_.held.empty() || state_.stirred || !state_.nothing_executes() || !state_.nothing_moves()) {
       return;
     }
-    const auto it = state_.oldest_held();
+    const auto it = state_.find_held(launch_id{served_});
+    if (it == state_.held.end()) {
+      return;  // all wait for the program
+    }
     if (it->let_go && it->faulted) {
       it->hopeless = it->hopeless || !all_of_it_there(*state_.launches.find(it->id, it->stream));
     } else {
@@ -313,7 +327,7 @@ class demand_paging {
                state_.inward.issued.empty() && state_.outward.issued.empty() &&
                ++failures_in_a_row_ >= failures_until_refusal) {
       for (held_launch& h : state_.held) {
-        h.hopeless = h.hopeless || h.id.value == oldest_;
+        h.hopeless = h.hopeless || h.id.value == served_;
       }
     }
   }
@@ -346,7 +360,7 @@ class demand_paging {
   /// the host, for which it would have to wait in turn.
   [[nodiscard]] bool held_down(block_id b) const {
     const claims& c = claims_[b.value];
-    return c.pins != 0 || (c.wanted_by != 0 && c.wanted_by == oldest_ && c.host_writes == 0 && !map().hollow(b));
+    return c.pins != 0 || (c.wanted_by != 0 && c.wanted_by == served_ && c.host_writes == 0 && !map().hollow(b));
   }
   /// A launch that declares the block may execute.
   [[nodiscard]] bool pinned(block_id b) const { return claims_[b.value].pins != 0; }
@@ -357,8 +371,9 @@ class demand_paging {
  private:
   /// Who wants a block to stay where it is.
   struct claims {
-    std::uint64_t wanted_by = 0;    // the oldest launch that was held back, if it declares it
+    std::uint64_t wanted_by = 0;    // the launch that was served last and declares it
     std::uint32_t pins = 0;         // launches that may execute and declare it
+    std::uint32_t holds = 0;        // those of them that are an `arena::hold`
     std::uint32_t host_views = 0;   // through which the host reads or writes it
     std::uint32_t host_writes = 0;  // those through which it writes
   };
@@ -373,6 +388,45 @@ class demand_paging {
     return "launch '" + name + "' touches " + in_bytes(blocks) + " bytes, counted in whole blocks of " +
            std::to_string(block_.count) + "; the budget is " + in_bytes(map().budget()) +
            ": raise it, or launch less at a time";
+  }
+
+  template <class Visit>
+  static void for_each_declared(const launch_record& record, Visit&& visit) {
+    for (const block_access& a : record.accesses) {
+      for_each_block(a.range, visit);
+    }
+  }
+
+  /// The oldest launch that is held back and that something else than the program can help.
+  [[nodiscard]] held_launch* next_served() {
+    held_launch* found = nullptr;
+    for (held_launch& h : state_.held) {
+      if (found != nullptr && found->id < h.id) {
+        continue;
+      }
+      const launch_record& record = *state_.launches.find(h.id, h.stream);
+      if (distinct_blocks(record) > map().budget()) {
+        h.hopeless = true;
+      } else if (!awaits_program(record)) {
+        found = &h;
+      }
+    }
+    return found;
+  }
+  /// Only the end of a hold makes room for a launch, or only the end of a view gives it what it needs.
+  [[nodiscard]] bool awaits_program(const launch_record& record) const {
+    bool awaits = false;
+    if (host_writes_.load(std::memory_order_relaxed) != 0) {
+      for_each_declared(record, [&](block_id b) { awaits = awaits || with_host(b); });
+    }
+    if (!awaits && blocks_of_holds_ != 0) {
+      std::uint64_t beside = 0;
+      for_each_distinct_run(record, [&](block_range run) {
+        for_each_block(run, [&](block_id b) { beside += claims_[b.value].holds == 0 ? 1 : 0; });
+      });
+      awaits = beside + blocks_of_holds_ > map().budget();
+    }
+    return awaits;
   }
 
   [[nodiscard]] bool all_of_it_there(const launch_record& record) const {
@@ -488,8 +542,9 @@ class demand_paging {
   std::vector<claims> claims_;
   std::atomic<std::uint32_t> host_writes_{0};  // host views that write; changed under the lock
   std::atomic<std::uint64_t> budget_now_{0};   // that of the map, for launches; changed under the lock
-  std::uint64_t oldest_ = 0;                   // launch that is held back
+  std::uint64_t served_ = 0;                   // launch that is held back and gets what it misses
   bool starving_ = false;                      // and there is no room for it yet
+  std::uint64_t blocks_of_holds_ = 0;          // that stay until the program ends a hold
   bool all_there_ = false;                     // every block that is alive can be used, and stays
   std::uint32_t failures_in_a_row_ = 0;        // of what it waits for
 };

@@ -583,13 +583,12 @@ class engine {
     }
     std::uint64_t declared = 0;
     for (const block_access& a : record.accesses) {
-      for_each_block(a.range, [&](block_id b) {
-        state_.map.add_user(b, a.mode);
-        if constexpr (faultless) {
-          demand_.pin(b);  // until it is known to be held back
-        }
-      });
+      for_each_block(a.range, [&](block_id b) { state_.map.add_user(b, a.mode); });
       declared += a.range.count;
+    }
+    state_.holds += record.hold ? 1 : 0;
+    if constexpr (faultless) {
+      demand_.pin(record);  // until it is known to be held back
     }
     if constexpr (backed) {
       take_writes(record);
@@ -690,8 +689,7 @@ class engine {
       return true;
     }
     if (!held) {
-      state_.held.push_back({id, memory_.now()});
-      state_.stirred = true;
+      state_.hold_back(*state_.launches.find(id, stream), memory_.now());
     }
     return false;
   }
@@ -738,7 +736,7 @@ class engine {
         options_.observer({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
       }
     }
-    state_.held.erase(it);
+    state_.let_go(it);
     note_pressure();
   }
   /// Nothing executes, nothing moves, and all have said what they have to: then nothing will ever get ready.
@@ -834,6 +832,10 @@ class engine {
     }
     ++state_.statistics.finished;
     state_.note_live();
+    state_.holds -= record->hold ? 1 : 0;
+    if constexpr (faultless) {
+      demand_.unpin(*record);
+    }
     state_.statistics.stalled += e.stalled;
     last_finish_ = e.at;
     if constexpr (detail::may_miss_faults<Memory>) {
@@ -847,9 +849,6 @@ class engine {
     for (const block_access& a : record->accesses) {
       for_each_block(a.range, [&](block_id b) {
         state_.map.remove_user(b, a.mode);
-        if constexpr (faultless) {
-          demand_.unpin(b);
-        }
         if (a.mode != access::read && state_.map.resident(b) && !state_.map.hollow(b)) {
           written(b);
         }

@@ -59,6 +59,7 @@ struct held_launch {
   launch_id id{};
   nanoseconds since{};
   stream_id stream{};
+  bool hold = false;      // an `arena::hold`
   bool let_go = false;    // whatever it misses; faultless memory: whatever the policy is about to bring
   bool faulted = false;   // faultless memory: the policy knows what it misses
   bool hopeless = false;  // faultless memory: it will never begin
@@ -100,6 +101,7 @@ struct migration_state {
   lane outward{};
   lane discards{};
   std::vector<held_launch> held{};  // in the order in which they asked
+  std::size_t holds = 0;            // `arena::hold`s that were not held back: they are in flight until the program says
   deepum::statistics statistics{};
   std::uint64_t live = 0;  // blocks with contents that matter
   recent_peak live_of_late{};
@@ -117,8 +119,8 @@ struct migration_state {
   void note_live() { live_of_late.see(live, statistics.finished); }
   /// So much failed that nothing is prefetched for a while.
   [[nodiscard]] bool paused() const { return statistics.finished < paused_until; }
-  /// Whatever is in flight has not been given to the device.
-  [[nodiscard]] bool nothing_executes() const { return launches.in_flight() == held.size(); }
+  /// Whatever is in flight has not been given to the device, or executes nothing there.
+  [[nodiscard]] bool nothing_executes() const { return launches.in_flight() == held.size() + holds; }
   /// The device has no command.
   [[nodiscard]] bool nothing_moves() const {
     return inward.issued.empty() && outward.issued.empty() && discards.issued.empty();
@@ -127,27 +129,41 @@ struct migration_state {
   [[nodiscard]] std::vector<held_launch>::iterator find_held(launch_id id) {
     return std::find_if(held.begin(), held.end(), [id](const held_launch& h) { return h.id == id; });
   }
-  [[nodiscard]] std::vector<held_launch>::iterator oldest_held() {
-    return std::min_element(held.begin(), held.end(),
-                            [](const held_launch& a, const held_launch& b) { return a.id < b.id; });
+  /// A launch will not be given to the device now.
+  void hold_back(const launch_record& record, nanoseconds now) {
+    held.push_back({.id = record.id, .since = now, .stream = record.stream, .hold = record.hold});
+    holds -= record.hold ? 1 : 0;
+    stirred = true;
+  }
+  /// It is now.
+  void let_go(std::vector<held_launch>::iterator it) {
+    holds += it->hold ? 1 : 0;
+    held.erase(it);
   }
 };
 
-/// Blocks that a launch declares, each counted once.
-[[nodiscard]] inline std::uint64_t distinct_blocks(const launch_record& record) {
+/// Calls `visit(block_range)` for the blocks that a launch declares, each once.
+template <class Visit>
+void for_each_distinct_run(const launch_record& record, Visit&& visit) {
   std::vector<block_range> ranges;
   ranges.reserve(record.accesses.size());
   for (const block_access& a : record.accesses) {
     ranges.push_back(a.range);
   }
   std::sort(ranges.begin(), ranges.end(), [](block_range a, block_range b) { return a.first < b.first; });
-  std::uint64_t count = 0;
   std::uint32_t end = 0;
   for (const block_range& r : ranges) {
     const std::uint32_t from = std::max(end, r.begin_value());
     end = std::max(end, r.end_value());
-    count += end - std::min(from, end);
+    if (from < end) {
+      visit(block_range{block_id{from}, end - from});
+    }
   }
+}
+/// Blocks that a launch declares, each counted once.
+[[nodiscard]] inline std::uint64_t distinct_blocks(const launch_record& record) {
+  std::uint64_t count = 0;
+  for_each_distinct_run(record, [&](block_range run) { count += run.count; });
   return count;
 }
 
