@@ -56,6 +56,7 @@ struct event {
   bool timing = true;
   std::shared_ptr<recording> latest;  ///< none before the first
   CUcontext context = nullptr;
+  bool captured = false;  ///< it was last recorded in a stream that was being captured
 };
 
 /// Bytes that an operation of a stream reads or writes.
@@ -71,7 +72,10 @@ struct operation {
 };
 
 /// Operations that were captured. A graph and what was made of it are the same here.
-using recorded_graph = std::vector<std::function<void()>>;
+struct recorded_graph {
+  std::vector<std::function<void()>> operations;
+  std::vector<std::shared_ptr<void>> objects;  ///< of the program's, destroyed with the last of them
+};
 
 struct fifo {
   std::deque<operation> queue;
@@ -82,6 +86,7 @@ struct fifo {
   bool capturing = false;
   bool captures_globally = true;              ///< the capture forbids things to all threads
   std::shared_ptr<recorded_graph> recording;  ///< of a capture that cudaStreamBeginCapture began
+  cudaGraph_t graph = nullptr;                ///< what that will be
   bool closing = false;
   CUcontext context = nullptr;  ///< nullptr: the primary one, here and below
   std::thread worker;
@@ -129,7 +134,8 @@ struct state {
   std::size_t foreign = 0;
   bool no_contexts = false;  ///< cuCtxCreate fails
   std::map<const void*, std::shared_ptr<recorded_graph>> graphs;
-  std::size_t plain = 0;  ///< cudaMalloc
+  std::map<const void*, std::shared_ptr<void>> user_objects;  ///< that no graph has taken
+  std::size_t plain = 0;                                      ///< cudaMalloc
   std::uint64_t migrations = 0;
   nanoseconds clock_offset{};
   std::mt19937_64 random;
@@ -504,7 +510,7 @@ std::shared_ptr<fifo> find_stream(cudaStream_t stream) {
 void put(fifo& f, std::function<void()> work, std::vector<use> uses = {}) {
   if (f.capturing) {
     ++rt().now.counted.captured;
-    if (f.recording) f.recording->push_back(std::move(work));
+    if (f.recording) f.recording->operations.push_back(std::move(work));
     return;
   }
   release_order(&f);
@@ -669,6 +675,19 @@ cudaError_t release(guard& lock, void* p, bool host) {
   unmap(a);
   s.allocations.erase(it);
   return cudaSuccess;
+}
+
+/// Of a graph or what was made of it. What they have of the program's ends with the last of them, without the mutex.
+cudaError_t destroy_graph(const char* name, const void* graph) {
+  std::shared_ptr<recorded_graph> last;
+  return call(name, releases, [&](guard&) {
+    auto& all = rt().now.graphs;
+    const auto it = all.find(graph);
+    if (it == all.end()) return cudaErrorInvalidValue;
+    last = std::move(it->second);
+    all.erase(it);
+    return cudaSuccess;
+  });
 }
 
 /// A location as the older calls number it. Nothing where it is none that the fake has.
@@ -1432,6 +1451,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     f->capturing = true;
     f->captures_globally = mode == cudaStreamCaptureModeGlobal;
     f->recording = std::make_shared<recorded_graph>();
+    f->graph = new_handle<cudaGraph_t>();
     return cudaSuccess;
   });
 }
@@ -1441,9 +1461,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (!f->capturing || f->recording == nullptr) return cudaErrorIllegalState;
     f->capturing = false;
-    const auto handle = new_handle<cudaGraph_t>();
-    rt().now.graphs[handle] = std::exchange(f->recording, nullptr);
-    return give(graph, handle);
+    rt().now.graphs[f->graph] = std::exchange(f->recording, nullptr);
+    return give(graph, std::exchange(f->graph, nullptr));
   });
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
@@ -1460,19 +1479,57 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     const auto it = rt().now.graphs.find(graph);
     const auto f = find_stream(stream);
     if (it == rt().now.graphs.end() || f == nullptr) return cudaErrorInvalidValue;
-    for (const std::function<void()>& work : *it->second) {
-      put(*f, work);
+    for (const std::function<void()>& work : it->second->operations) {
+      put(*f, [work, alive = it->second] { work(); });
     }
     return cudaSuccess;
   });
 }
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  return call("cudaGraphDestroy", releases,
-              [&](guard&) { return rt().now.graphs.erase(graph) != 0 ? cudaSuccess : cudaErrorInvalidValue; });
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return destroy_graph("cudaGraphDestroy", graph); }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return destroy_graph("cudaGraphExecDestroy", graph); }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
+                                     cudaGraph_t* graph, const cudaGraphNode_t**, const cudaGraphEdgeData**,
+                                     std::size_t*) {
+  return call("cudaStreamGetCaptureInfo", 0, [&](guard&) {
+    const auto f = find_stream(stream);
+    if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (graph != nullptr) *graph = f->graph;
+    return give(status, f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone);
+  });
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
-  return call("cudaGraphExecDestroy", releases,
-              [&](guard&) { return rt().now.graphs.erase(graph) != 0 ? cudaSuccess : cudaErrorInvalidValue; });
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* made, void* p, cudaHostFn_t destroy, unsigned count, unsigned) {
+  return call("cudaUserObjectCreate", 0, [&](guard&) {
+    if (count != 1) return cudaErrorInvalidValue;  // all that is used here
+    *made = new_handle<cudaUserObject_t>();
+    rt().now.user_objects[*made] = std::shared_ptr<void>(p, destroy);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned) {
+  std::shared_ptr<void> last;  // ends without the mutex
+  return call("cudaUserObjectRelease", releases, [&](guard&) {
+    auto& all = rt().now.user_objects;
+    const auto it = all.find(object);
+    if (it == all.end()) return cudaErrorInvalidValue;
+    last = std::move(it->second);
+    all.erase(it);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags) {
+  return call("cudaGraphRetainUserObject", 0, [&](guard&) {
+    state& s = rt().now;
+    const auto it = s.user_objects.find(object);
+    if (it == s.user_objects.end() || count != 1 || flags != cudaGraphUserObjectMove) return cudaErrorInvalidValue;
+    std::shared_ptr<recorded_graph> into = s.graphs.contains(graph) ? s.graphs.at(graph) : nullptr;
+    for (auto& [handle, f] : s.streams) {
+      if (f->graph == graph && graph != nullptr) into = f->recording;
+    }
+    if (into == nullptr) return cudaErrorInvalidValue;
+    into->objects.push_back(std::move(it->second));
+    s.user_objects.erase(it);
+    return cudaSuccess;
+  });
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return call("cudaThreadExchangeStreamCaptureMode", 0, [&](guard&) {
@@ -1499,6 +1556,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
     if (key(stream) != nullptr && f->context != e->second.context) return cudaErrorInvalidResourceHandle;
     auto latest = std::make_shared<recording>();
+    e->second.captured = f->capturing;
     if (!f->capturing) e->second.latest = latest;
     put(*f, [latest] {
       const guard lock;
@@ -1513,6 +1571,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return call("cudaEventQuery", unsafe, [&](guard&) {
     const auto e = rt().now.events.find(event);
     if (e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    if (e->second.captured) return cudaErrorCapturedEvent;
     return done(e->second.latest) ? cudaSuccess : cudaErrorNotReady;
   });
 }
@@ -1520,6 +1579,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call("cudaEventSynchronize", unsafe, [&](guard& lock) {
     const auto e = rt().now.events.find(event);
     if (e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
+    if (e->second.captured) return cudaErrorCapturedEvent;
     return wait(lock, std::shared_ptr<recording>(e->second.latest));  // which may be recorded anew meanwhile
   });
 }

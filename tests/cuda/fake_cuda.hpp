@@ -71,7 +71,9 @@
 /// forbids (malloc, free, virtual memory management but for the granularity, query, synchronize) fails, unless its
 /// thread has exchanged its mode for relaxed. To ask or await the captured stream itself is never allowed. What was put
 /// into a stream between cudaStreamBeginCapture and cudaStreamEndCapture is executed by cudaGraphLaunch, in order;
-/// captures in other modes than the global one forbid nothing here.
+/// captures in other modes than the global one forbid nothing here. Who asks how far an event is that was last recorded
+/// in a captured stream is told cudaErrorCapturedEvent. User objects are given to one graph, also to that of a capture,
+/// and end with the last of the graph, what was instantiated of it, and its launches.
 ///
 /// All functions may be called from any thread. ThreadSanitizer is shown the order that CUDA promises and no other: a
 /// call before the work it puts into a stream, and work before a wait or a query that finds it done. So it sees races

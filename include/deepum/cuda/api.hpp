@@ -72,6 +72,18 @@ inline constexpr bool has_discard = CUDART_VERSION >= 13000;
 #endif
 }
 
+/// The graph that a stream is being captured into; nullptr where it is not, or where the runtime does not say.
+[[nodiscard]] inline cudaGraph_t graph_of_capture(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  const cudaError_t result = cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
+#else
+  const cudaError_t result = cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);
+#endif
+  return worked(result) && status == cudaStreamCaptureStatusActive ? graph : nullptr;
+}
+
 [[nodiscard]] inline cudaMemoryAdvise advice_of(advice hint) {
   switch (hint) {
     case advice::set_read_mostly:

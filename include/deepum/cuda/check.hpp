@@ -6,6 +6,7 @@
 
 #include <source_location>
 #include <string>
+#include <thread>
 
 namespace deepum {
 inline namespace v0 {
@@ -32,26 +33,65 @@ inline void check(cudaError_t result, const char* api, std::source_location wher
   return false;
 }
 
-/// Whether a stream or event has been reached. A query that fails is made once more: when that fails too, the device
-/// does nothing any more, and so it has.
+/// Whether an error of the runtime means that nothing is executed any more: the device has failed, or its context is
+/// gone. Every call fails from then on.
+[[nodiscard]] constexpr bool ends_all_work(cudaError_t result) noexcept {
+  switch (static_cast<int>(result)) {  // some have names in newer toolkits alone
+    case cudaErrorCudartUnloading:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case 226:                             // cudaErrorContained
+    case cudaErrorInvalidResourceHandle:  // what it names was destroyed with its context
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case 721:  // cudaErrorTensorMemoryLeak
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Whether a stream or event has been reached: what was enqueued before is over, done or not. Where the device does
+/// nothing any more it has; a query that fails for another reason (somebody captures a stream, say) tells nothing, and
+/// is to be made again later.
 /// @param query  `cudaEventQuery` or `cudaStreamQuery`.
 template <class Handle>
 [[nodiscard]] bool reached(cudaError_t (*query)(Handle), Handle h) noexcept {
-  cudaError_t state = query(h);
-  if (state != cudaSuccess && state != cudaErrorNotReady) {
+  for (unsigned fatal = 0; fatal < 2; ++fatal) {  // asked again, since so much depends on it
+    const cudaError_t state = query(h);
+    if (state == cudaSuccess) {
+      return true;
+    }
     (void)cudaGetLastError();
-    state = query(h);
+    if (!ends_all_work(state)) {
+      return false;
+    }
   }
-  if (state != cudaSuccess) {
-    (void)cudaGetLastError();
-  }
-  return state != cudaErrorNotReady;
+  return true;
 }
-/// Waits for a stream, and asks twice, as `reached` does.
-inline void settle(cudaStream_t s) noexcept {
-  if (!worked(cudaStreamSynchronize(s))) {
-    (void)worked(cudaStreamSynchronize(s));
+/// Waits for a stream of the library's own until it is reached (see `reached`).
+/// @returns  Whether all of it was done.
+inline bool settle(cudaStream_t s) noexcept {
+  if (worked(cudaStreamSynchronize(s))) {
+    return true;
   }
+  while (!worked(cudaStreamSynchronize(s)) && !reached(cudaStreamQuery, s)) {
+    std::this_thread::yield();
+  }
+  return false;
 }
 
 }  // namespace cuda

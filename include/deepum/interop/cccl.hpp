@@ -6,7 +6,9 @@
 #endif
 
 #include <deepum/arena.hpp>
+#include <deepum/cuda/api.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -34,13 +36,18 @@ template <memory_kind Memory>
 class deferred_frees {
  public:
   explicit deferred_frees(arena<Memory>& owner) : owner_(&owner) {}
-  /// Waits for all of it.
-  ~deferred_frees() { reclaim(true); }
+  /// Waits for all of it. What graphs that are still there may use, and what nobody can tell about, is the arena's.
+  ~deferred_frees() {
+    (void)reclaim(true);
+    for (const waiting& w : waiting_) {
+      (void)cuda::worked(cudaEventDestroy(w.reached));
+    }
+  }
   deferred_frees(const deferred_frees&) = delete;
   deferred_frees& operator=(const deferred_frees&) = delete;
 
   [[nodiscard]] void* allocate(std::size_t size, std::size_t alignment) {
-    reclaim(false);
+    (void)reclaim(false);
     try {
       return owner_->allocate_bytes(bytes{size}, bytes{alignment});
     } catch (const error& e) {
@@ -55,21 +62,28 @@ class deferred_frees {
     if (p == nullptr) {
       return;
     }
+    if (may_be_captured(stream)) {
+      give_to_graph(stream, p);
+      return;
+    }
     cudaEvent_t reached = nullptr;
     if (!cuda::worked(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming)) ||
         !cuda::worked(cudaEventRecord(reached, stream))) {
       if (reached != nullptr) {
         (void)cuda::worked(cudaEventDestroy(reached));
       }
-      cuda::settle(stream);
-      free(p);
+      // Where even this tells nothing, the arena has it back when it ends.
+      const cuda::relaxed_capture beside_captures;
+      if (cuda::worked(cudaStreamSynchronize(stream)) || cuda::reached(cudaStreamQuery, stream)) {
+        free(p);
+      }
       return;
     }
     {
       const std::lock_guard lock(mutex_);
       waiting_.push_back({p, reached});
     }
-    reclaim(false);
+    (void)reclaim(false);
   }
 
   [[nodiscard]] arena<Memory>& owner() const { return *owner_; }
@@ -79,29 +93,80 @@ class deferred_frees {
     void* p;
     cudaEvent_t reached;
   };
+  /// Memory of graphs that have ended. Outlives this where graphs do.
+  struct released {
+    std::mutex mutex{};
+    std::vector<void*> all{};
+  };
+  /// What a graph has of its memory.
+  struct in_graph {
+    std::shared_ptr<released> to;
+    void* p;
+  };
+
+  static bool may_be_captured(cudaStream_t stream) noexcept {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t result = cudaStreamIsCapturing(stream, &status);
+    return cuda::worked(result) ? status != cudaStreamCaptureStatusNone : !cuda::ends_all_work(result);
+  }
+
+  /// The memory is given back when the graph and all that was made of it are gone and executed no more. Where the
+  /// runtime cannot promise that, the arena has it back when it ends.
+  void give_to_graph(cudaStream_t stream, void* p) noexcept {
+    const cudaGraph_t graph = cuda::api::graph_of_capture(stream);
+    if (graph == nullptr) {
+      return;
+    }
+    auto owned = std::make_unique<in_graph>(in_graph{released_, p});
+    cudaUserObject_t object = nullptr;
+    if (!cuda::worked(
+            cudaUserObjectCreate(&object, owned.get(), &graph_has_ended, 1, cudaUserObjectNoDestructorSync))) {
+      return;
+    }
+    in_graph* const in = owned.release();
+    if (!cuda::worked(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove))) {
+      in->p = nullptr;
+      (void)cuda::worked(cudaUserObjectRelease(object, 1));
+    }
+  }
+  /// Called by a thread of the runtime's, which must not call the runtime, and waits for nobody.
+  static void CUDART_CB graph_has_ended(void* user) {
+    const std::unique_ptr<in_graph> in(static_cast<in_graph*>(user));
+    if (in->p != nullptr) {
+      const std::lock_guard lock(in->to->mutex);
+      in->to->all.push_back(in->p);
+    }
+  }
 
   /// @returns  Whether anything was given back.
   bool reclaim(bool wait) noexcept {
-    const std::lock_guard lock(mutex_);
-    const auto done = std::partition(waiting_.begin(), waiting_.end(), [&](const waiting& w) {
-      if (wait) {
-        (void)cuda::worked(cudaEventSynchronize(w.reached));
-        return false;
-      }
-      return !cuda::reached(cudaEventQuery, w.reached);
-    });
-    const bool any = done != waiting_.end();
-    for (auto w = done; w != waiting_.end(); ++w) {
-      (void)cuda::worked(cudaEventDestroy(w->reached));
-      free(w->p);
+    std::vector<void*> over;
+    {
+      const std::lock_guard lock(released_->mutex);
+      over.swap(released_->all);
     }
-    waiting_.erase(done, waiting_.end());
-    return any;
+    {
+      const std::lock_guard lock(mutex_);
+      const cuda::relaxed_capture beside_captures;
+      const auto done = std::partition(waiting_.begin(), waiting_.end(), [&](const waiting& w) {
+        return !(wait && cuda::worked(cudaEventSynchronize(w.reached))) && !cuda::reached(cudaEventQuery, w.reached);
+      });
+      for (auto w = done; w != waiting_.end(); ++w) {
+        (void)cuda::worked(cudaEventDestroy(w->reached));
+        over.push_back(w->p);
+      }
+      waiting_.erase(done, waiting_.end());
+    }
+    for (void* const p : over) {
+      free(p);
+    }
+    return !over.empty();
   }
 
   arena<Memory>* owner_;
   std::mutex mutex_;
   std::vector<waiting> waiting_{};
+  std::shared_ptr<released> released_ = std::make_shared<released>();
 };
 
 }  // namespace detail
@@ -113,12 +178,15 @@ class deferred_frees {
 ///
 /// Whoever takes memory by it launches on streams of his own. So what is given back in the order of a stream is kept
 /// until the stream has come there; what is given back without a stream nobody may use any more. Copies share that.
+/// What is given back in a stream that is being captured belongs to the graph, and comes back some time after the graph
+/// and all that was made of it have ended.
 ///
 /// On memory that faults those launches need declare nothing. Memory that never faults takes them inside of
 /// `stream::call` alone, with their operands; it has no `cuda::mr::host_accessible`, since the host finds its contents
 /// elsewhere.
 ///
-/// Threads: any. Its last copy waits for what was given back, and ends before the arena.
+/// Threads: any. Its last copy waits for what was given back, and ends before the arena. What graphs hold then the
+/// arena has back when it ends.
 ///
 ///     deepum::interop::arena_resource resource{arena};
 ///     rmm::mr::set_current_device_resource(resource);

@@ -421,7 +421,7 @@ DEEPUM_SEPARATE void mapped_memory::run() {
   }
   for (const cudaStream_t s : {in_, out_}) {
     if (s != nullptr) {
-      settle(s);
+      (void)settle(s);
       (void)worked(cudaStreamDestroy(s));
     }
   }
@@ -469,7 +469,7 @@ DEEPUM_SEPARATE bool mapped_memory::begin_copy(block_id b, std::uint32_t s, brin
       !worked(cudaEventRecord(e, in_))) {
     note_failure("a copy to the device failed", false);
     if (e != nullptr) {
-      settle(in_);  // it may be on its way
+      (void)settle(in_);  // it may be on its way
       spare_events_.push_back(e);
     }
     return false;
@@ -494,7 +494,7 @@ DEEPUM_SEPARATE void mapped_memory::map_next() {
   } else {
     c.command->well = false;
     if (c.copy != 0) {
-      settle(in_);
+      (void)settle(in_);
     }
     give_slot(c.slot);
   }
@@ -554,7 +554,7 @@ DEEPUM_SEPARATE void mapped_memory::end_arrivals() {
 
 DEEPUM_SEPARATE void mapped_memory::await_arrival(block_id b) {
   if (arrival_[b.value].load(std::memory_order_relaxed) > arrived_.load(std::memory_order_relaxed)) {
-    settle(in_);
+    (void)settle(in_);
   }
 }
 
@@ -609,7 +609,7 @@ DEEPUM_SEPARATE void mapped_memory::send_next() {
   cudaEvent_t e = well && found != 0 ? spare_event() : nullptr;
   if (found != 0 && (e == nullptr || !worked(cudaEventRecord(e, out_)))) {
     note_failure("a copy to the host failed", false);
-    settle(out_);  // some may be on their way
+    (void)settle(out_);  // some may be on their way
     if (e != nullptr) {
       spare_events_.push_back(std::exchange(e, nullptr));
     }
@@ -737,7 +737,7 @@ DEEPUM_SEPARATE void mapped_memory::trim() {
 }
 
 DEEPUM_SEPARATE void mapped_memory::destroy_slot(std::uint32_t s) {
-  settle(in_);  // a copy into it that nobody waited for
+  (void)settle(in_);  // a copy into it that nobody waited for
   (void)virtual_.unmap(at_slot(s), chunk_);
   virtual_.release(slot_handles_[s].memory);
   slot_handles_[s] = {};

@@ -277,8 +277,8 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
         }
       });
   const nanoseconds began = gpu_clock::host_now();
-  const bool ok = worked(api::prefetch(address(part.first), part.size().count, {}, streams_.front())) &&
-                  worked(cudaStreamSynchronize(streams_.front()));
+  const bool ok =
+      worked(api::prefetch(address(part.first), part.size().count, {}, streams_.front())) && settle(streams_.front());
   if (ok) {
     marks_.clear(part, mark::discarded);
     tell_({.what = device_event::kind::departed,
@@ -304,7 +304,7 @@ DEEPUM_SEPARATE void migration_lane::discard() {
   // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
   const bool ok = (api::has_discard ? worked(api::discard(first, size, streams_.front()))
                                     : worked(api::prefetch(first[0], size[0], {}, streams_.front()))) &&
-                  worked(cudaStreamSynchronize(streams_.front()));
+                  settle(streams_.front());  // one that is not over would come behind what is written next
   if (ok) {
     if (api::has_discard) {
       marks_.set(m.range, mark::discarded);
@@ -323,7 +323,7 @@ DEEPUM_SEPARATE void migration_lane::renew(block_range range) {
           marks_.clear(run, mark::discarded);
         }
       });
-  (void)worked(cudaStreamSynchronize(streams_.front()));
+  (void)settle(streams_.front());
 }
 
 // --- hints ---------------------------------------------------------------------------------------------------------
