@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena/allocation_table.hpp>
+#include <deepum/arena/lending.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
@@ -66,13 +67,6 @@ struct arena_footprint {
   bytes peak{};       ///< at most so far
 };
 
-/// An operand of a launch, with the bytes that it names: what its pointer meant at that moment.
-struct named_operand {
-  named_bytes where{};
-  access mode = access::update;
-  bool sized = false;  ///< the program gave the size; else it is that of the allocation or part
-};
-
 template <class T, memory_kind Memory>
 class array;
 template <class T, memory_kind Memory>
@@ -111,7 +105,8 @@ class arena {
                                .observer = std::move(options.observer)}),
         table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), detail::block_of(memory_)),
         probe_(memory_),
-        log_(options.log) {
+        log_(options.log),
+        lender_(*this) {
     if constexpr (requires { memory_.description(); }) {
       // That there is no feed, or a worse one, is worth a line in any case.
       if (options.log && (wanted_verbosity() >= verbosity::set_up || memory_.fault_feed() != "driver")) {
@@ -419,16 +414,20 @@ class arena {
   /// The bytes that operands of one launch name. Those outside the arena are left out.
   /// @param launch  Its name, for messages.
   /// @param out     Emptied first.
-  /// @errors        `status::foreign_pointer` where an operand names memory that is free, `status::invalid_argument`
-  ///                where it reaches past its allocation. A plain pointer into free memory is logged once instead, and
-  ///                left out.
+  /// @errors        `status::foreign_pointer` where an operand names memory that is free, or that of another arena
+  ///                which never faults, `status::invalid_argument` where it reaches past its allocation. A plain
+  ///                pointer into free memory is logged once instead, and left out.
   void name_operands(std::string_view launch, std::span<const operand> operands, std::vector<named_operand>& out) {
     out.clear();
     bool stray = false;
     {
       const std::lock_guard lock(mutex_);
       for (const operand& o : operands) {
-        if (!contains(o.address) || o.size.count == 0) {
+        if (o.size.count == 0) {
+          continue;
+        }
+        if (!contains(o.address)) {
+          refuse_other_arena(launch, "operand", static_cast<std::size_t>(&o - operands.data()) + 1, o.address);
           continue;
         }
         const std::optional<named_bytes> named = named_by(launch, o);
@@ -442,6 +441,26 @@ class arena {
     if (stray) {
       say("launch '" + std::string(launch) +
           "' has a pointer argument into memory that was given back; it must not use it (logged once)");
+    }
+  }
+  /// The other arena that an address lies in, whose memory never faults; nullptr where it lies in none. No lock for
+  /// memory of this arena and of the host.
+  [[nodiscard]] detail::lending_arena* other_arena(const void* p) const {
+    return contains(p) ? nullptr : detail::lending_arenas::find(p);
+  }
+  /// This one, as other arenas know it; nullptr where memory faults.
+  [[nodiscard]] const void* lends_as() const {
+    if constexpr (faultless_memory_kind<Memory>) {
+      return static_cast<const detail::lending_arena*>(&lender_);
+    } else {
+      return nullptr;
+    }
+  }
+  /// @param what, number  Which of the launch's arguments or operands it is.
+  /// @errors              `status::foreign_pointer` where an address lies in another arena whose memory never faults.
+  void refuse_other_arena(std::string_view launch, const char* what, std::size_t number, const void* p) const {
+    if (other_arena(p) != nullptr) {
+      throw detail::uses_other_arena(launch, std::string(what) + " " + std::to_string(number), p);
     }
   }
   /// The blocks that the operands of one launch touch.
@@ -800,6 +819,7 @@ class arena {
   typename Memory::stream_type probe_;
   std::function<void(std::string_view)> log_;
   std::atomic<int> streams_{0};
+  typename detail::lender_of<Memory>::type lender_;  // last: it offers all of the above to other arenas
 };
 
 /// An arena is of the memory kind that its device has chosen, where the program names none.

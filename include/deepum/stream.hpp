@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -187,8 +188,15 @@ class stream {
   template <class Kernel, class... Args>
   launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::argument_reader<sizeof...(Args)> reader(name);
-    [[maybe_unused]] const auto offset_of = [this](const void* p) { return arena_.offset_of(p); };
-    (reader.read(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
+    std::size_t argument = 0;
+    [[maybe_unused]] const auto offset_of = [&](const void* p) {
+      const std::optional<bytes> offset = arena_.offset_of(p);
+      if (!offset) {
+        arena_.refuse_other_arena(name, "argument", argument, p);
+      }
+      return offset;
+    };
+    ((++argument, reader.read(static_cast<const std::decay_t<Args>&>(args), offset_of)), ...);
     open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
     native_.launch(grid, block, shared, kernel, detail::kernel_argument(std::forward<Args>(args))...);
     return opened.issued();
@@ -213,8 +221,18 @@ class stream {
   }
 
   /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own; several where the memory
-  /// never faults and the budget is small. @returns  The last one.
+  /// never faults and the budget is small. Memory of another arena that never faults is brought and kept there while it
+  /// is copied, by launches of that arena: then the call returns when the copy is done, and it cannot be recorded.
+  /// @returns  The last one.
+  /// @errors   Those of a launch, of the other arena too.
   launch_id memcpy(void* to, const void* from, bytes n) {
+    detail::lending_arena* const to_other = arena_.other_arena(to);
+    detail::lending_arena* const from_other = arena_.other_arena(from);
+    if (to_other != nullptr || from_other != nullptr) {
+      return memcpy_between(to_other, static_cast<std::byte*>(to), from_other, static_cast<const std::byte*>(from), n);
+    }
+    check_transfer("memcpy", nullptr, {to, n, access::overwrite});
+    check_transfer("memcpy", nullptr, {from, n, access::read});
     return in_pieces(n, [&](bytes begin, bytes size) {
       std::byte* const t = static_cast<std::byte*>(to) + begin.count;
       const std::byte* const f = static_cast<const std::byte*>(from) + begin.count;
@@ -224,6 +242,7 @@ class stream {
   }
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) {
+    check_transfer("memset", nullptr, {to, n, access::overwrite});
     return in_pieces(n, [&](bytes begin, bytes size) {
       std::byte* const t = static_cast<std::byte*>(to) + begin.count;
       const std::array<operand, 1> operands{operand{t, size, access::overwrite}};
@@ -425,12 +444,122 @@ class stream {
     }
     return last;
   }
+  /// Copies where a side lies in another arena whose memory never faults. Each of the arenas lends a piece at a time.
+  launch_id memcpy_between(detail::lending_arena* to_other, std::byte* to, detail::lending_arena* from_other,
+                           const std::byte* from, bytes n) {
+    bool recorded = recording_.has_value();
+    if constexpr (requires { native_.capturing(); }) {
+      recorded = recorded || native_.capturing();
+    }
+    if (recorded) {
+      throw error(status::unsupported,
+                  "memcpy between arenas while its stream is captured: a graph can bring the memory of one arena only; "
+                  "copy before or after the graph");
+    }
+    const auto key = detail::lending_arena::key_of(arena_.memory().owner());
+    const bool staged = (to_other != nullptr && !(to_other->device() == key)) ||
+                        (from_other != nullptr && !(from_other->device() == key));
+    if (staged) {
+      native_.synchronize();  // the other device does not wait for this stream
+    }
+    check_transfer("memcpy", to_other, {to, n, access::overwrite});
+    check_transfer("memcpy", from_other, {from, n, access::read});
+    launch_id last{};
+    while (n.count != 0) {
+      const bytes size = std::min({n, most_of(to_other, to), most_of(from_other, from), most_of(nullptr, to),
+                                   most_of(nullptr, from), staged ? most_staged : n});
+      last =
+          staged ? copy_staged(to_other, to, from_other, from, size) : copy_lent(to_other, to, from_other, from, size);
+      to += size.count;
+      from += size.count;
+      n -= size;
+    }
+    return last;
+  }
+  /// What is made in pieces is checked as a whole before the first of them.
+  void check_transfer(std::string_view name, detail::lending_arena* other, const operand& o) {
+    if (other != nullptr) {
+      other->check(name, o);
+    } else if constexpr (faultless_memory_kind<Memory>) {
+      arena_.name_operands(name, {&o, 1}, named_);
+    }
+  }
+  /// How much may be copied from or to an address in one piece, so that it touches a part of its arena's budget.
+  [[nodiscard]] bytes most_of(const detail::lending_arena* other, const void* p) {
+    bytes most = operand::whole;
+    bytes block{1};
+    if (other != nullptr) {
+      most = other->most();
+      block = other->block();
+    } else if (faultless_memory_kind<Memory> && arena_.contains(p)) {
+      block = arena_.block();
+      most = std::max(block, block * (arena_.budget() / (8 * block)));
+    }
+    return most - bytes{reinterpret_cast<std::uintptr_t>(p) % block.count};
+  }
+  /// All arenas are on this device: they keep what they lend until the copy is done.
+  launch_id copy_lent(detail::lending_arena* to_other, std::byte* to, detail::lending_arena* from_other,
+                      const std::byte* from, bytes n) {
+    const operand written{to, n, access::overwrite};
+    const operand read{from, n, access::read};
+    struct part {
+      detail::lending_arena* lender = nullptr;  // none: this arena
+      std::vector<operand> operands{};
+    };
+    std::vector<part> parts{{.lender = nullptr, .operands = {}}};
+    const auto add = [&](detail::lending_arena* lender, const operand& o) {
+      const auto it = std::find_if(parts.begin(), parts.end(), [&](const part& p) { return p.lender == lender; });
+      (it != parts.end() ? *it : parts.emplace_back(part{lender, {}})).operands.push_back(o);
+    };
+    add(to_other, written);
+    add(from_other, read);
+    // In one order in all threads, so that two of them do not wait for what the other one has been lent.
+    const auto place = [this](const part& p) -> const void* {
+      return p.lender != nullptr ? p.lender : arena_.lends_as();
+    };
+    std::sort(parts.begin(), parts.end(),
+              [&](const part& a, const part& b) { return std::less<>()(place(a), place(b)); });
+    launch_id made{};
+    const auto with_all_from = [&](auto&& self, std::size_t i) -> void {
+      if (i == parts.size()) {
+        native_.copy(to, from, n.count);
+        native_.synchronize();
+      } else if (parts[i].lender != nullptr) {
+        parts[i].lender->lend("memcpy", parts[i].operands, [&] { self(self, i + 1); });
+      } else {
+        made = transfer("memcpy", parts[i].operands, [&] { self(self, i + 1); });
+      }
+    };
+    with_all_from(with_all_from, 0);
+    return made;
+  }
+  /// By way of the host: the other device does not reach this one's memory.
+  launch_id copy_staged(detail::lending_arena* to_other, std::byte* to, detail::lending_arena* from_other,
+                        const std::byte* from, bytes n) {
+    std::vector<std::byte> stage(n.count);
+    launch_id made{};
+    if (from_other != nullptr) {
+      from_other->copy("memcpy", stage.data(), from, n);
+    } else {
+      made = memcpy(stage.data(), from, n);
+      native_.synchronize();
+    }
+    if (to_other != nullptr) {
+      to_other->copy("memcpy", to, stage.data(), n);
+    } else {
+      made = memcpy(to, stage.data(), n);
+      native_.synchronize();
+    }
+    return made;
+  }
   template <class Enqueue>
   launch_id transfer(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     open_launch opened(*this, name, signature_of(name, operands), operands, true);
     enqueue();
     return opened.issued();
   }
+
+  static constexpr bytes most_staged{std::uint64_t{64} << 20};
 
   arena<Memory>& arena_;
   native_type native_;

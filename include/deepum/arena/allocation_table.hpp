@@ -35,6 +35,13 @@ struct named_bytes {
   std::uint64_t allocation = 0;  ///< its number; one that is made later at the same place has another
 };
 
+/// An operand of a launch, with the bytes that it names: what its pointer meant at that moment.
+struct named_operand {
+  named_bytes where{};
+  access mode = access::update;
+  bool sized = false;  ///< the program gave the size; else it is that of the allocation or part
+};
+
 /// What became of blocks when memory was allocated, freed or marked.
 struct liveness_change {
   block_range range{};
