@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <new>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -318,6 +320,84 @@ TEST_CASE_TEMPLATE("Thrust's storage stays for graphs, too", Memory, deepum::cud
   algorithm((4_MiB).count);
   CHECK(on.storage_size() == 4_MiB);
   CHECK(m.pieces_that_it_writes(graph) == 0);
+}
+
+/// What Thrust does for an algorithm that needs so much.
+template <class Memory>
+struct needy_algorithms : machine<Memory> {
+  auto call(std::size_t size, std::initializer_list<deepum::operand> operands) {
+    return on->call("algorithm", operands, [size, this](auto& policy) {
+      const auto buffer = thrust::get_temporary_buffer<char>(policy, static_cast<std::ptrdiff_t>(size));
+      if (buffer.second == 0) {
+        throw std::bad_alloc();
+      }
+      in_arena = this->memory.contains(buffer.first.get());
+      thrust::return_temporary_buffer(policy, buffer.first, buffer.second);
+    });
+  }
+  bool in_arena = false;
+  std::optional<deepum::interop::thrust_calls<Memory>> on{std::in_place, this->memory, this->stream};
+};
+
+TEST_CASE_TEMPLATE("an algorithm that is larger than the budget gets its storage of the pool, and breaks no other",
+                   Memory, deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  for (const bytes large : {200_MiB, 127_MiB, 1024_MiB}) {  // the budget is 128 MiB, x has 4, the arena 256
+    CAPTURE(large.count);
+    needy_algorithms<Memory> m;
+    for (int i = 0; i < 3; ++i) {
+      m.call(large.count, {deepum::updates(m.x)});
+      CHECK(!m.in_arena);
+      m.call((2_MiB).count, {deepum::updates(m.x)});
+      CHECK(m.in_arena == (i > 0));
+    }
+    CHECK(m.on->storage_size() == 2_MiB);
+    m.stream.synchronize();
+  }
+}
+
+TEST_CASE_TEMPLATE("a launch gets as much of the storage as fits beside its operands", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  needy_algorithms<Memory> m;
+  float* const y = m.template blocks<float>(50);
+  m.call((100_MiB).count, {deepum::updates(m.x)});
+  m.call((100_MiB).count, {deepum::updates(m.x)});
+  CHECK(m.in_arena);
+  CHECK(m.on->storage_size() == 100_MiB);
+  auto id = m.call((28_MiB).count, {deepum::updates(y)});
+  CHECK(m.in_arena);
+  if (deepum::faultless_memory_kind<Memory>) {
+    CHECK(m.declared(id).find("overwrite") != std::string::npos);
+    CHECK(m.declared(id).find("+14, ") != std::string::npos);  // 128 MiB less 50 blocks
+  }
+  m.memory.set_budget(100_MiB);  // exactly y
+  id = m.call((28_MiB).count, {deepum::updates(y)});
+  CHECK(m.in_arena == !deepum::faultless_memory_kind<Memory>);
+  m.stream.synchronize();
+}
+
+TEST_CASE_TEMPLATE("an algorithm for which the pool had nothing finds its storage in the arena the next time", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  needy_algorithms<Memory> m;
+  pool.empty = true;
+  CHECK_THROWS((void)m.call((8_MiB).count, {deepum::updates(m.x)}));
+  m.call((8_MiB).count, {deepum::updates(m.x)});
+  CHECK(m.in_arena);
+  m.stream.synchronize();
+}
+
+TEST_CASE_TEMPLATE("storage for which the arena has no room stays as large as it was", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  needy_algorithms<Memory> m;
+  m.call((2_MiB).count, {deepum::updates(m.x)});
+  const auto rest = m.memory.template make_array<char>((240_MiB).count);
+  for (int i = 0; i < 3; ++i) {
+    m.call((64_MiB).count, {deepum::updates(m.x)});
+    CHECK(!m.in_arena);
+    m.call((2_MiB).count, {deepum::updates(m.x)});
+    CHECK(m.in_arena);
+  }
+  CHECK(m.on->storage_size() == 2_MiB);
+  m.stream.synchronize();
 }
 
 TEST_CASE("memory of a device_vector comes from the arena and goes back there") {

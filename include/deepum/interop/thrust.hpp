@@ -1,7 +1,11 @@
 #pragma once
 
 #include <deepum/arena.hpp>
+#include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/migration_state.hpp>
+#include <deepum/error.hpp>
 #include <deepum/interop/scratch.hpp>
 #include <deepum/interop/temporary_storage.hpp>
 #include <deepum/operand.hpp>
@@ -15,7 +19,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -85,6 +91,10 @@ class thrust_allocator {
 /// has run: where it is more than there is, CUDA's pool gives the rest this time, beside the arena's budget, and the
 /// storage grows for the next launch. `storage` in the constructor spares even that.
 ///
+/// What does not fit into the budget beside the operands of its launch, or into the arena, comes from CUDA's pool every
+/// time. An algorithm for which the pool has nothing either throws; where the storage can grow to what it needs, the
+/// next attempt succeeds.
+///
 /// Threads: those of the stream. Ends before the stream and the arena.
 ///
 ///     deepum::interop::thrust_calls thrust{arena, s};
@@ -94,7 +104,10 @@ class thrust_calls {
  public:
   /// @param storage  To begin with; it grows.
   /// @errors  Those of `arena::allocate`.
-  thrust_calls(arena<Memory>& owner, stream<Memory>& s, bytes storage = {}) : stream_(s), storage_(owner, storage) {}
+  thrust_calls(arena<Memory>& owner, stream<Memory>& s, bytes storage = {})
+      : owner_(owner),
+        stream_(s),
+        storage_(owner, storage) {}
   thrust_calls(const thrust_calls&) = delete;
   thrust_calls& operator=(const thrust_calls&) = delete;
 
@@ -102,7 +115,7 @@ class thrust_calls {
   /// @param algorithm  `algorithm(policy)` runs algorithms with this policy, on raw pointers. It does not wait for them
   ///                   (`thrust::cuda::par_nosync`), but for those that return a value, as `reduce` does.
   /// @errors  What `algorithm` throws (`thrust::system_error`), `status::out_of_device_memory`, those of
-  ///          `arena::allocate` and `stream::call`. Cost beside Thrust's: that of a launch.
+  ///          `stream::call`. Cost beside Thrust's: that of a launch.
   template <class Algorithm>
   launch_id call(std::string_view name, std::initializer_list<operand> operands, Algorithm&& algorithm) {
     return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Algorithm>(algorithm));
@@ -110,28 +123,104 @@ class thrust_calls {
   /// The same with operands that are counted at run time.
   template <class Algorithm>
   launch_id call(std::string_view name, std::span<const operand> operands, Algorithm&& algorithm) {
-    storage_.reserve(needed_);
+    grow();
     storage_.used_by(stream_);
+    const bytes part = usable(name, operands);
     declared_.assign(operands.begin(), operands.end());
     if (!declared_.empty()) {  // of a launch that may touch anything nothing is said
-      declared_.push_back(storage_.operand());
+      declared_.push_back(overwrites(storage_.data(), part.count));
     }
-    return stream_.call(name, declared_, [&](cudaStream_t q) {
-      temporary_storage storage(storage_.data(), storage_.size(), q);
+    bytes needed{};
+    const auto run = [&](cudaStream_t q) {
+      temporary_storage storage(storage_.data(), part, q);
       auto policy = ::thrust::cuda::par_nosync(storage).on(q);
-      std::forward<Algorithm>(algorithm)(policy);
-      needed_ = std::max(needed_, storage.needed());
-    });
+      try {
+        std::forward<Algorithm>(algorithm)(policy);
+      } catch (...) {
+        needed = storage.needed();
+        throw;
+      }
+      needed = storage.needed();
+    };
+    try {
+      const launch_id id = stream_.call(name, declared_, run);
+      note(name, operands, needed);
+      return id;
+    } catch (...) {
+      note(name, operands, needed);
+      throw;
+    }
   }
 
   /// What it has grown to. What the last launch was short of is added by the next one.
   [[nodiscard]] bytes storage_size() const { return storage_.size(); }
 
  private:
+  /// Where the arena has no room, CUDA's pool goes on giving what the storage has not got.
+  void grow() {
+    const bytes had = storage_.size();
+    if (needed_ > had && !reserves(needed_)) {
+      too_much_ = needed_;
+      needed_ = had;
+      (void)reserves(had);
+    }
+  }
+  bool reserves(bytes size) {
+    try {
+      storage_.reserve(size);
+      return true;
+    } catch (const error& e) {
+      if (e.code() != status::out_of_arena_space) {
+        throw;
+      }
+      return false;
+    }
+  }
+
+  /// An algorithm has needed as much. @param operands  Of its launch.
+  void note(std::string_view name, std::span<const operand> operands, bytes needed) {
+    if (needed > needed_ && needed > storage_.size() && needed < too_much_ &&
+        in_blocks(needed) <= room(name, operands)) {
+      needed_ = needed;
+    }
+  }
+  /// What a launch may use of the storage: on memory that never faults all that it declares has to fit into the budget.
+  [[nodiscard]] bytes usable(std::string_view name, std::span<const operand> operands) {
+    const bytes size = storage_.size();
+    if constexpr (faultless_memory_kind<Memory>) {
+      if (size.count != 0 && !operands.empty()) {
+        const std::uint64_t blocks = room(name, operands);
+        const bytes offset = *owner_.offset_of(storage_.data());
+        if (blocks_of(offset, size, owner_.block()).count > blocks) {
+          const bool whole_blocks = offset / owner_.block() * owner_.block() == offset;
+          return whole_blocks ? std::min(size, blocks * owner_.block()) : bytes{};
+        }
+      }
+    }
+    return size;
+  }
+  /// Blocks of the budget that the operands leave over. Of a launch that may touch anything, what is allocated does.
+  [[nodiscard]] std::uint64_t room(std::string_view name, std::span<const operand> operands) {
+    launch_record record;
+    owner_.name_operands(name, operands, named_);
+    owner_.declare(std::span<const named_operand>(named_), record.accesses);
+    const std::uint64_t all = owner_.budget() / owner_.block();
+    const std::uint64_t used = operands.empty() && faultless_memory_kind<Memory>
+                                   ? in_blocks(owner_.footprint().allocated - storage_.size())
+                                   : detail::distinct_blocks(record);
+    return all - std::min(all, used);
+  }
+  [[nodiscard]] std::uint64_t in_blocks(bytes size) const {
+    return (size + owner_.block() - bytes{1}) / owner_.block();
+  }
+
+  arena<Memory>& owner_;
   stream<Memory>& stream_;
   scratch<Memory> storage_;
   bytes needed_{};
+  bytes too_much_{std::numeric_limits<std::uint64_t>::max()};  // the arena had no room for it
   std::vector<operand> declared_{};
+  std::vector<named_operand> named_{};
 };
 
 }  // namespace interop
