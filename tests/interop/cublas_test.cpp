@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -299,6 +300,23 @@ TEST_CASE("the workspace lies in the arena, and is the handle's for as long as t
   CHECK(!state.destroyed);  // it is the program's
   CHECK(state.workspace == nullptr);
   CHECK(state.stream == nullptr);
+  CHECK(m.memory.footprint().allocated == before);
+}
+
+TEST_CASE("a graph keeps the workspace when the calls have ended") {
+  machine<deepum::cuda::managed_memory> m;
+  const deepum::bytes before = m.memory.footprint().allocated;
+  {
+    std::optional<deepum::recorded_graph<deepum::cuda::graph>> graph;
+    {
+      auto blas = m.make();
+      graph = m.stream.record_graph(
+          "product", [&] { blas.gemm("gemm", {.m = 1, .n = 1, .k = 1}, 1.0F, m.a, 1, m.b, 1, 0.0F, m.c, 1); });
+    }
+    CHECK(m.memory.footprint().allocated == before + 4_MiB);
+    m.stream.launch(*graph);
+    m.stream.synchronize();
+  }
   CHECK(m.memory.footprint().allocated == before);
 }
 

@@ -281,6 +281,27 @@ TEST_CASE("the workspace grows to the largest one, and who names its size spares
   m.stream.synchronize();
 }
 
+TEST_CASE("a workspace that a graph uses is the graph's until that ends") {
+  machine<deepum::cuda::managed_memory> m;
+  const auto convolve = [&](bytes workspace) {
+    m.dnn->convolution_forward("conv", {m.x_shape.tensor(), m.x}, {m.w_shape.filter(), m.w}, m.how,
+                               CUDNN_CONVOLUTION_FWD_ALGO_DIRECT, {m.y_shape.tensor(), m.y}, {}, workspace);
+  };
+  const bytes before = m.memory.footprint().allocated;
+  {
+    const auto graph = m.stream.record_graph("two", [&] {
+      convolve(2_MiB);
+      m.dnn->call("other", {deepum::reads(m.x, 16)}, 4_MiB, [](cudnnHandle_t, void*) { return CUDNN_STATUS_SUCCESS; });
+    });
+    convolve(6_MiB);
+    m.dnn.reset();
+    CHECK(m.memory.footprint().allocated == before + 6_MiB);  // 2 and 4
+    m.stream.launch(graph);
+    m.stream.synchronize();
+  }
+  CHECK(m.memory.footprint().allocated == before);
+}
+
 TEST_CASE("other calls get workspace and handle, errors have cuDNN's number") {
   machine<deepum::cuda::managed_memory> m;
   void* given = nullptr;
