@@ -54,7 +54,7 @@ struct arena_options {
   std::function<std::unique_ptr<deepum::policy>(const policy_options&)> make_policy{};
   /// A file of `arena::save_tables` to begin with, so that a second run of a program moves blocks ahead of its very
   /// first launches. None, or none there yet: the policy begins with nothing. It does so too, with a line in the log,
-  /// where the file is damaged or of another policy, version or block table shape.
+  /// where it is no regular file, damaged, or of another policy, version or block table shape.
   std::string tables{};
   bool checked = false;  ///< checked mode; DEEPUM_CHECK in the environment overrides it
   std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
@@ -384,8 +384,9 @@ class arena {
   /// @{
 
   /// Saves what the policy has learned, for `arena_options::tables` of the next run. Launches are recognised in it as
-  /// long as the program allocates in the same order. The file is replaced as a whole.
-  /// @errors  `status::io_failure`; then the file is as it was.
+  /// long as the program allocates in the same order. The file is replaced as a whole; a symbolic link, a device or
+  /// anything else that is no regular file is left alone.
+  /// @errors  `status::io_failure`, also for what is no regular file; then the file is as it was.
   void save_tables(const std::string& path) { save_archive(path, engine_.save_tables()); }
   /// @}
 

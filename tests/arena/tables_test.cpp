@@ -1,6 +1,7 @@
 #include <deepum/deepum.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,6 +12,8 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace tables_test {
@@ -29,6 +32,8 @@ const auto scale = sim::kernel(
     [](sim::work& w, float* y, const float* x, float, std::size_t count) {
       w.updates(y, count * sizeof(float)).reads(x, count * sizeof(float)).flops(static_cast<double>(count) * 3);
     });
+
+bool mentions(std::string_view line, std::string_view what) { return line.find(what) != std::string_view::npos; }
 
 /// A file that is not there, and is gone in the end.
 struct temporary_file {
@@ -219,10 +224,6 @@ TEST_CASE("a file that is damaged, or of something else, is refused with one lin
     CHECK(second.log[0].ends_with("; the policy begins without tables"));
     return second.log[0];
   };
-  const auto mentions = [](const std::string& line, std::string_view what) {
-    return line.find(what) != std::string::npos;
-  };
-
   std::string damaged = whole;
   damaged[whole.size() / 2] ^= 1;
   file.replace(damaged);
@@ -259,6 +260,129 @@ TEST_CASE("tables that cannot be saved are an error, and leave the file as it wa
     CHECK(e.code() == status::io_failure);
   }
   CHECK(file.contents() == before);
+}
+
+/// A folder of its own, gone in the end.
+struct temporary_folder {
+  temporary_folder() { std::filesystem::create_directory(path); }
+  ~temporary_folder() { std::filesystem::remove_all(path); }
+  temporary_folder(const temporary_folder&) = delete;
+  temporary_folder& operator=(const temporary_folder&) = delete;
+
+  [[nodiscard]] std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+  }
+
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("deepum_tables_test_" + std::to_string(std::random_device{}()));
+};
+
+/// Things with a path that are no regular files, each with what the message calls it.
+std::vector<std::pair<std::string, std::string>> no_regular_files(const temporary_folder& in) {
+  const std::string fifo = in.path / "fifo";
+  const std::string folder = in.path / "folder";
+  const std::string socket = in.path / "socket";
+  CHECK(::mkfifo(fifo.c_str(), 0600) == 0);
+  std::filesystem::create_directory(folder);
+  CHECK(::mknod(socket.c_str(), S_IFSOCK | 0600, 0) == 0);
+  return {{fifo, "a FIFO"}, {folder, "a folder"}, {socket, "a socket"}, {"/dev/null", "a device"}};
+}
+
+TEST_CASE("an arena begins without tables where the file of tables is no regular file, and says so") {
+  const temporary_folder folder;
+  for (const auto& [path, what] : no_regular_files(folder)) {
+    CAPTURE(path);
+    const machine m("auto", path);  // nobody writes to the FIFO: this must not wait
+    REQUIRE(m.log.size() == 1);
+    CHECK(mentions(m.log[0], path + ": cannot be read: it is " + what));
+    CHECK(mentions(m.log[0], "the policy begins without tables"));
+  }
+}
+
+TEST_CASE("tables are saved to regular files only, and nothing else is touched") {
+  const temporary_folder folder;
+  machine m("auto");
+  std::vector<std::pair<std::string, std::string>> targets = no_regular_files(folder);
+  const std::string link = folder.path / "link";
+  const std::string dangling = folder.path / "dangling";
+  const std::string target = folder.path / "target";
+  std::ofstream(target) << "mine";
+  std::filesystem::create_symlink(target, link);
+  std::filesystem::create_symlink(folder.path / "nowhere", dangling);
+  targets.emplace_back(link, "a symbolic link");
+  targets.emplace_back(dangling, "a symbolic link");
+  const std::size_t before = folder.files();
+  for (const auto& [path, what] : targets) {
+    CAPTURE(path);
+    const std::filesystem::file_type type = std::filesystem::symlink_status(path).type();
+    try {
+      m.memory.save_tables(path);
+      FAIL_CHECK("nothing was thrown");
+    } catch (const error& e) {
+      CHECK(e.code() == status::io_failure);
+      CHECK(mentions(e.what(), path + ": cannot be written: it is " + what));
+    }
+    CHECK(std::filesystem::symlink_status(path).type() == type);
+  }
+  CHECK(folder.files() == before);
+  std::string contents;
+  std::ifstream(target) >> contents;
+  CHECK(contents == "mine");
+}
+
+TEST_CASE("no other file is written while tables are saved, whatever its name") {
+  const temporary_folder folder;
+  const std::string path = folder.path / "tables";
+  const std::string victim = folder.path / "victim";
+  std::ofstream(victim) << "mine";
+  std::filesystem::create_symlink(victim, path + ".part");
+  machine m("auto");
+  (void)train(m, 1);
+  m.memory.save_tables(path);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+  m.memory.save_tables(path);
+  CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms::owner_read);
+  std::string contents;
+  std::ifstream(victim) >> contents;
+  CHECK(contents == "mine");
+  CHECK(std::filesystem::is_symlink(path + ".part"));
+  CHECK(std::filesystem::is_regular_file(std::filesystem::symlink_status(path)));
+  CHECK(folder.files() == 3);
+  CHECK(machine("auto", path).log.empty());
+}
+
+TEST_CASE("tables are saved where the program is, and under long names") {
+  const temporary_folder folder;
+  machine m("auto");
+  const std::string path = folder.path / std::string(255, 'x');  // the longest that there is
+  m.memory.save_tables(path);
+  CHECK(machine("auto", path).log.empty());
+  const std::filesystem::path was = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path);
+  m.memory.save_tables("here");
+  std::filesystem::current_path(was);
+  CHECK(machine("auto", folder.path / "here").log.empty());
+  CHECK(folder.files() == 2);
+}
+
+TEST_CASE("many threads save tables under one name") {
+  const temporary_folder folder;
+  machine m("auto");
+  (void)train(m, 1);
+  const std::string path = folder.path / "tables";
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 5; ++k) {
+        m.memory.save_tables(path);
+      }
+    });
+  }
+  for (std::thread& t : threads) {
+    t.join();
+  }
+  CHECK(machine("auto", path).log.empty());
+  CHECK(folder.files() == 1);
 }
 
 }  // namespace tables_test

@@ -2,16 +2,14 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/hash.hpp>
+#include <deepum/core/regular_file.hpp>
 #include <deepum/error.hpp>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -209,53 +207,18 @@ class archive_reader {
   std::span<const std::byte> rest_{};  // of the innermost section
 };
 
-/// Replaces a file as a whole: who reads it finds the old contents or the new ones, never a part.
+/// Replaces a regular file as a whole: who reads it finds the old contents or the new ones, never a part.
 /// @errors  `status::io_failure`; then the file is as it was.
 inline void save_archive(const std::string& path, std::span<const std::byte> archive) {
-  const std::string part = path + ".part";
-  const auto fail = [&](const char* api) {
-    const int code = errno;
-    std::remove(part.c_str());
-    throw error(status::io_failure, path + ": cannot be written: " + std::strerror(code), api, code);
-  };
-  std::FILE* const file = std::fopen(part.c_str(), "wb");
-  if (file == nullptr) {
-    fail("fopen");
-  }
-  const bool written = std::fwrite(archive.data(), 1, archive.size(), file) == archive.size();
-  if (std::fclose(file) != 0 || !written) {
-    fail("fwrite");
-  }
-  if (std::rename(part.c_str(), path.c_str()) != 0) {
-    fail("rename");
-  }
+  replace_regular_file(path, archive);
 }
 
 /// The contents of a file that `save_archive` wrote. Nothing in them has been checked but their length.
-/// @errors  `status::io_failure` where it cannot be read; `status::bad_format` where it is longer than a GiB.
+/// @errors  `status::io_failure` where it cannot be read, or is no regular file; `status::bad_format` where it is
+///          longer than a GiB.
 [[nodiscard]] inline std::vector<std::byte> load_archive(const std::string& path) {
-  const auto fail = [&](const char* api) {
-    throw error(status::io_failure, path + ": cannot be read: " + std::strerror(errno), api, errno);
-  };
-  struct close_file {
-    void operator()(std::FILE* f) const { std::fclose(f); }
-  };
-  const std::unique_ptr<std::FILE, close_file> file(std::fopen(path.c_str(), "rb"));
-  if (!file) {
-    fail("fopen");
-  }
   constexpr std::size_t longest = std::size_t{1} << 30U;
-  constexpr std::size_t step = std::size_t{1} << 20U;
-  std::vector<std::byte> archive;
-  for (std::size_t got = step; got == step && archive.size() <= longest;) {
-    const std::size_t had = archive.size();
-    archive.resize(had + step);
-    got = std::fread(archive.data() + had, 1, step, file.get());
-    archive.resize(had + got);
-  }
-  if (std::ferror(file.get()) != 0) {
-    fail("fread");
-  }
+  std::vector<std::byte> archive = read_regular_file(path, longest);
   if (archive.size() > longest) {
     throw error(status::bad_format, path + ": too long for saved tables");
   }
