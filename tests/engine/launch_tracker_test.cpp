@@ -104,17 +104,85 @@ TEST_CASE(
   CHECK(t.in_flight() == 1);
 }
 
-TEST_CASE("a closed stream is forgotten when its last launch has finished") {
+TEST_CASE("a late fault of a closed stream's launch stays its own, also when the stream's number is used again") {
   launch_tracker t;
   t.issue(launch(1, 0));
   t.issue(launch(2, 1));
   t.close(stream_id{1});
+  CHECK_FALSE(t.over(stream_id{1}));
   CHECK_FALSE(t.executing_at(nanoseconds{5}).valid());  // two are executing
-  CHECK(t.finish(launch_id{2}, {}, nanoseconds{7}).has_value());
-  CHECK(t.executing_at(nanoseconds{5}) == launch_id{1});
+  CHECK(t.finish(launch_id{2}, nanoseconds{1}, nanoseconds{7}).has_value());
+  CHECK(t.over(stream_id{1}));
+  CHECK_FALSE(t.over(stream_id{0}));
+  CHECK_FALSE(t.executing_at(nanoseconds{5}).valid());  // two were
+  CHECK(t.executing_at(nanoseconds{7}) == launch_id{1});
   CHECK(t.finished_up_to() == launch_id{0});
-  (void)t.finish(launch_id{1}, {}, nanoseconds{9});
+  (void)t.finish(launch_id{1}, nanoseconds{1}, nanoseconds{4});
   CHECK(t.finished_up_to() == launch_id{2});
+  CHECK(t.executing_at(nanoseconds{5}) == launch_id{2});
+
+  t.open(stream_id{1});
+  CHECK_FALSE(t.over(stream_id{1}));
+  t.issue(launch(3, 1));
+  CHECK(t.executing_at(nanoseconds{5}) == launch_id{2});
+  CHECK(t.executing_at(nanoseconds{8}) == launch_id{3});
+}
+
+TEST_CASE("of a closed stream the last 16 launches are remembered, and older faults belong to nobody") {
+  launch_tracker t;
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    t.issue(launch(i, 1));
+    (void)t.finish(launch_id{i}, nanoseconds{static_cast<std::int64_t>(i) * 10 - 9},
+                   nanoseconds{static_cast<std::int64_t>(i) * 10});
+  }
+  t.close(stream_id{1});
+  t.issue(launch(101, 0));
+  CHECK_FALSE(t.executing_at(nanoseconds{500}).valid());
+  t.open(stream_id{1});
+  t.issue(launch(102, 1));
+  (void)t.finish(launch_id{101}, nanoseconds{1000}, nanoseconds{1001});
+  CHECK(t.executing_at(nanoseconds{985}) == launch_id{99});
+  CHECK_FALSE(t.executing_at(nanoseconds{845}).valid());
+  CHECK(t.executing_at(nanoseconds{1001}) == launch_id{102});
+}
+
+TEST_CASE("no question and no event looks at streams that have nothing in flight and had not at the time") {
+  constexpr std::uint16_t streams = 1000;
+  launch_tracker t;
+  std::uint64_t id = 0;
+  const auto run = [&](std::uint16_t stream) {
+    t.issue(launch(++id, stream));
+    CHECK(t.executing_at(nanoseconds{static_cast<std::int64_t>(id) * 10 - 5}) == launch_id{id});
+    CHECK_FALSE(t.executing_on(block_id{1}));
+    CHECK(t.finished_up_to() == launch_id{id - 1});
+    (void)t.finish(launch_id{id}, nanoseconds{static_cast<std::int64_t>(id) * 10 - 9},
+                   nanoseconds{static_cast<std::int64_t>(id) * 10});
+    CHECK(t.executing_at(nanoseconds{static_cast<std::int64_t>(id) * 10 - 5}) == launch_id{id});
+    CHECK(t.finished_up_to() == launch_id{id});
+  };
+  run(0);
+  const std::uint64_t for_one = t.streams_visited();
+  for (std::uint16_t s = 0; s < streams; ++s) {
+    t.open(stream_id{s});
+    run(s);
+  }
+  CHECK(t.streams_visited() == (streams + 1) * for_one);
+  CHECK(for_one <= 3);
+}
+
+TEST_CASE("a hold executes nothing: faults belong to the launch beside it") {
+  launch_tracker t;
+  launch_record hold = launch(1, 0);
+  hold.hold = true;
+  t.issue(hold);
+  t.issue(launch(2, 1));
+  CHECK(t.executing_at(nanoseconds{5}) == launch_id{2});
+  (void)t.finish(launch_id{2}, nanoseconds{1}, nanoseconds{10});
+  CHECK(t.finished_up_to() == launch_id{2});
+  CHECK(t.finish(launch_id{1}, nanoseconds{0}, nanoseconds{20}).has_value());
+  CHECK(t.executing_at(nanoseconds{5}) == launch_id{2});
+  CHECK_FALSE(t.executing_at(nanoseconds{15}).valid());
+  CHECK(t.empty());
 }
 
 TEST_CASE("launches with unknown accesses are found by their number") {

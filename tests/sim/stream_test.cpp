@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -259,6 +260,34 @@ TEST_CASE("the same program gives the same events at the same virtual times") {
     CHECK(first.events[i].at == second.events[i].at);
     CHECK(first.events[i].range == second.events[i].range);
   }
+}
+
+TEST_CASE("a launch looks at no other stream, unless that one waits for an event") {
+  simulated_gpu gpu(8, 8);
+  std::vector<std::unique_ptr<sim::stream>> others;
+  for (int i = 0; i < 1000; ++i) {
+    others.push_back(std::make_unique<sim::stream>(gpu.memory));
+    others.back()->fill(gpu.at(1), 0, 16);
+    others.back()->synchronize();
+  }
+  const std::uint64_t before = gpu.device.operations().streams_visited();
+  for (int i = 0; i < 100; ++i) {
+    gpu.stream.fill(gpu.at(0), 0, 16);
+  }
+  gpu.stream.synchronize();
+  CHECK(gpu.device.operations().streams_visited() == before);
+
+  sim::event e;
+  gpu.stream.fill(gpu.at(0), 0, 16);
+  gpu.stream.record(e);
+  for (int i = 0; i < 3; ++i) {
+    others[static_cast<std::size_t>(i)]->wait(e);
+  }
+  gpu.stream.synchronize();
+  for (int i = 0; i < 3; ++i) {
+    others[static_cast<std::size_t>(i)]->synchronize();
+  }
+  CHECK(gpu.device.operations().streams_visited() <= before + 2 * 3);
 }
 
 }  // namespace deepum_test::stream_test

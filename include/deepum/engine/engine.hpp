@@ -105,21 +105,26 @@ class engine {
   /// @{
 
   /// @param lookahead  Degree N of lookahead for this stream; nothing: the policy's own.
-  /// @errors           `status::unsupported` after 65536 streams.
+  /// @returns          Its number. One that a closed stream had is given out again when all launches of that one have
+  ///                   finished and the policy has been told.
+  /// @errors           `status::unsupported` where 65536 streams are open.
   stream_id open_stream(std::optional<std::uint32_t> lookahead) {
     message m{message::kind::open_stream};
     m.lookahead = lookahead;
-    {
-      std::lock_guard lock(inbox_mutex_);
-      if (next_stream_ > 0xffffU) {
-        throw error(status::unsupported,
-                    "an arena numbers at most 65536 streams in its life: keep streams, do not reopen them");
-      }
-      m.record.stream = stream_id{static_cast<std::uint16_t>(next_stream_++)};
+    std::optional<stream_id> number = take_stream_number(closed_streams_until_asked);
+    if (!number) {
+      catch_up();
+      number = take_stream_number(most_streams);
     }
-    const stream_id s = m.record.stream;
+    if (!number) {
+      throw error(
+          status::unsupported,
+          "65536 streams of this arena are open, or closed with launches that have not finished; it numbers no more: "
+          "close streams, or share them");
+    }
+    m.record.stream = *number;
     push(std::move(m));
-    return s;
+    return *number;
   }
   /// Its launches have finished, as far as the device is concerned.
   void close_stream(stream_id s) {
@@ -446,6 +451,8 @@ class engine {
   static constexpr bool faultless = faultless_memory_kind<Memory>;
   static constexpr unsigned rounds_per_pump = 16;    // plans taken from a policy before the lock is given up
   static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
+  static constexpr std::uint32_t most_streams = 1U << 16U;         // that `stream_id` can tell apart
+  static constexpr std::uint32_t closed_streams_until_asked = 64;  // whether they are over, before more are numbered
 
   // --- inbox -------------------------------------------------------------------------------------------------------
 
@@ -459,8 +466,32 @@ class engine {
         last_launch_.store(id.value, std::memory_order_release);
       }
       discards_ = discards_ || asks_for_discard(put);
+      streams_closing_ += put.what == message::kind::close_stream ? 1 : 0;
     });
     return id;
+  }
+  /// @param closing  Nothing is found where so many closed streams still have their numbers and no other has been given
+  ///                 back: numbers stay small, and so does all that is kept by them.
+  std::optional<stream_id> take_stream_number(std::uint32_t closing) {
+    std::lock_guard lock(inbox_mutex_);
+    if (!free_streams_.empty()) {
+      const stream_id number = free_streams_.back();
+      free_streams_.pop_back();
+      return number;
+    }
+    if (next_stream_ == most_streams || streams_closing_ >= closing) {
+      return std::nullopt;
+    }
+    return stream_id{static_cast<std::uint16_t>(next_stream_++)};
+  }
+  /// The number of a stream is free when the stream has been closed and nothing of it is in flight.
+  void give_back_if_over(stream_id s) {
+    if (state_.launches.over(s)) {
+      policy_->on_stream_closed(s);
+      std::lock_guard lock(inbox_mutex_);
+      free_streams_.push_back(s);
+      --streams_closing_;
+    }
   }
   /// @returns  Whether no block is given up before this has been read, and launches need not wait for room because of
   ///           it.
@@ -543,6 +574,7 @@ class engine {
         break;
       case message::kind::close_stream:
         state_.launches.close(m.record.stream);
+        give_back_if_over(m.record.stream);
         break;
       case message::kind::launch:
         take_launch(std::move(m.record));
@@ -703,6 +735,7 @@ class engine {
       for_each_block(a.range, [&](block_id b) { state_.map.remove_user(b, a.mode); });
     }
     policy_->on_finish(id, stream, state_.map);
+    give_back_if_over(stream);
     if constexpr (faultless) {
       demand_.moved();
     }
@@ -870,6 +903,7 @@ class engine {
       }
     }
     policy_->on_finish(record->id, record->stream, state_.map);
+    give_back_if_over(record->stream);
   }
   /// A launch wrote the block on the device.
   void written(block_id b) {
@@ -1547,7 +1581,9 @@ class engine {
 
   std::mutex inbox_mutex_;
   std::vector<message> inbox_{};
-  std::uint32_t next_stream_ = 0;
+  std::uint32_t next_stream_ = 0;              // the first number that no stream has had
+  std::vector<stream_id> free_streams_{};      // numbers of streams that are over
+  std::uint32_t streams_closing_ = 0;          // closed, and not over as far as is known
   bool discards_ = false;                      // are asked for, planned or on their way
   std::uint64_t spare_ = 0;                    // blocks that may come alive, and all that is fits the budget
   std::atomic<std::uint64_t> last_launch_{0};  // written under the inbox lock

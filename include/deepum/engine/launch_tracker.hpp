@@ -1,13 +1,15 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,28 +18,40 @@ inline namespace v0 {
 
 /// The launches in flight, stream by stream, and which of them was executing when something happened.
 ///
-/// Launches of a stream execute in order, so the oldest unfinished one of each stream is taken to be executing. Not
-/// synchronised: the engine calls it under its state lock.
+/// Launches of a stream execute in order, so the oldest unfinished one of each stream is taken to be executing. The
+/// number of a closed stream may be opened again: launches have numbers of their own, so that a late fault of the old
+/// stream's launches is never taken for one of the new stream's.
+///
+/// Not synchronised: the engine calls it under its state lock. Cost: no call walks streams that have no launch in
+/// flight and had none at the time it is asked about.
 class launch_tracker {
  public:
-  void open(stream_id s) { (void)at(s); }
-  /// Forgets a stream's history, as soon as its last launch is known to have finished.
+  void open(stream_id s) { at(s).closed = false; }
+  /// No more launches come. Few of its finished launches are remembered from now on.
   void close(stream_id s) {
-    at(s).closed = true;
-    forget_if_over(at(s));
+    one_stream& closing = at(s);
+    closing.closed = true;
+    closing.keep(closing.launches.empty() ? history_of_closed : history);
+  }
+  /// The stream is closed and its launches have finished, so that its number may mean another one.
+  [[nodiscard]] bool over(stream_id s) const {
+    return s.value < streams_.size() && streams_[s.value].closed && streams_[s.value].launches.empty();
   }
 
   /// A launch was issued. Numbers grow from call to call.
   /// @returns  The record where it is kept until the launch finishes.
   const launch_record& issue(launch_record record) {
     last_ = record.id;
-    ++in_flight_;
+    (record.hold ? holds_ : in_flight_).push_back({record.id, record.stream});
     if (!record.complete) {
       incomplete_.push_back(record.id.value);
     }
-    auto& launches = at(record.stream).launches;
-    launches.push_back(std::move(record));
-    return launches.back();
+    one_stream& s = at(record.stream);
+    if (s.launches.empty()) {
+      begin_work(record.stream);
+    }
+    s.launches.push_back(std::move(record));
+    return s.launches.back();
   }
 
   /// A launch finished.
@@ -46,23 +60,28 @@ class launch_tracker {
   /// @returns            Its record; nothing where the launch is not in flight.
   [[nodiscard]] std::optional<launch_record> finish(launch_id id, nanoseconds began, nanoseconds when,
                                                     bool timed = true) {
-    for (one_stream& s : streams_) {
-      const auto it = std::lower_bound(s.launches.begin(), s.launches.end(), id,
-                                       [](const launch_record& r, launch_id wanted) { return r.id < wanted; });
-      if (it == s.launches.end() || it->id != id) {
-        continue;
-      }
-      launch_record record = std::move(*it);
-      s.launches.erase(it);
-      s.remember({timed ? id : launch_id{}, began, when});
-      --in_flight_;
-      if (!record.complete) {
-        incomplete_.erase(std::lower_bound(incomplete_.begin(), incomplete_.end(), id.value));
-      }
-      forget_if_over(s);
-      return record;
+    std::optional<stream_id> stream = take(in_flight_, id);
+    if (!stream) {
+      stream = take(holds_, id);
     }
-    return std::nullopt;
+    if (!stream) {
+      return std::nullopt;
+    }
+    one_stream& s = at(*stream);
+    const auto it = find_in(s.launches, id);
+    launch_record record = std::move(*it);
+    s.launches.erase(it);
+    if (!record.hold) {  // one executes nothing
+      s.finished.push_back({timed ? id : launch_id{}, began, when});
+    }
+    s.keep(s.closed && s.launches.empty() ? history_of_closed : history);
+    if (!record.complete) {
+      incomplete_.erase(std::lower_bound(incomplete_.begin(), incomplete_.end(), id.value));
+    }
+    if (s.launches.empty()) {
+      end_work(*stream);
+    }
+    return record;
   }
 
   /// The launch that was executing at a time on the device clock; invalid where none was, or more than one may have
@@ -72,12 +91,24 @@ class launch_tracker {
   /// which the last few are remembered.
   [[nodiscard]] launch_id executing_at(nanoseconds when) const {
     launch_id found{};
-    for (const one_stream& s : streams_) {
-      const std::optional<launch_id> here = s.executing_at(when);
+    const auto only = [&](std::uint16_t s) {
+      ++streams_visited_;
+      const std::optional<launch_id> here = streams_[s].executing_at(when);
       if (!here || (here->valid() && found.valid())) {
-        return {};
+        return false;
       }
       found = here->valid() ? *here : found;
+      return true;
+    };
+    for (const std::uint16_t s : busy_) {
+      if (!only(s)) {
+        return {};
+      }
+    }
+    for (auto idle = idle_since_.rbegin(); idle != idle_since_.rend() && idle->first > when; ++idle) {
+      if (!only(idle->second)) {
+        return {};
+      }
     }
     return found;
   }
@@ -88,89 +119,92 @@ class launch_tracker {
       return nullptr;
     }
     const auto& launches = streams_[stream.value].launches;
-    const auto it = std::lower_bound(launches.begin(), launches.end(), id,
-                                     [](const launch_record& r, launch_id wanted) { return r.id < wanted; });
+    const auto it = find_in(launches, id);
     return it != launches.end() && it->id == id ? &*it : nullptr;
   }
   /// Whether a launch that is executing now declares the block.
   [[nodiscard]] bool executing_on(block_id b) const {
-    return std::any_of(streams_.begin(), streams_.end(), [b](const one_stream& s) {
-      return !s.launches.empty() && std::any_of(s.launches.front().accesses.begin(), s.launches.front().accesses.end(),
-                                                [b](const block_access& a) { return a.range.contains(b); });
+    return std::any_of(busy_.begin(), busy_.end(), [&](std::uint16_t s) {
+      ++streams_visited_;
+      const std::vector<block_access>& accesses = streams_[s].launches.front().accesses;
+      return std::any_of(accesses.begin(), accesses.end(), [b](const block_access& a) { return a.range.contains(b); });
     });
   }
 
-  [[nodiscard]] bool empty() const { return in_flight_ == 0; }
-  [[nodiscard]] std::size_t in_flight() const { return in_flight_; }
+  [[nodiscard]] bool empty() const { return in_flight() == 0; }
+  [[nodiscard]] std::size_t in_flight() const { return in_flight_.size() + holds_.size(); }
   /// Whether a launch up to this one is in flight that may touch blocks it does not declare.
   [[nodiscard]] bool incomplete_up_to(launch_id last) const {
     return !incomplete_.empty() && incomplete_.front() <= last.value;
   }
   /// All launches up to this one have finished. Holds do not count: they use no memory themselves.
   [[nodiscard]] launch_id finished_up_to() const {
-    launch_id up_to = last_;
-    for (const one_stream& s : streams_) {
-      if (!s.launches.empty() && !s.launches.front().hold) {
-        up_to = std::min(up_to, launch_id{s.launches.front().id.value - 1});
-      }
-    }
-    return up_to;
+    return in_flight_.empty() ? last_ : launch_id{in_flight_.front().id.value - 1};
   }
   /// The launch that was issued last.
   [[nodiscard]] launch_id last() const { return last_; }
+  /// Streams that all calls so far have looked at, beside those that they name: what they cost.
+  [[nodiscard]] std::uint64_t streams_visited() const { return streams_visited_; }
 
  private:
+  static constexpr std::size_t history = 1024;          // launches of a stream that a late fault may still belong to
+  static constexpr std::size_t history_of_closed = 16;  // of one that is closed
+
+  struct in_flight_launch {
+    launch_id id{};
+    stream_id stream{};
+  };
   struct finished_launch {
     launch_id id{};  // invalid: not timed
     nanoseconds began{};
     nanoseconds at{};
   };
   struct one_stream {
-    static constexpr std::size_t history = 1024;  // launches that a late fault may still belong to
-
     std::deque<launch_record> launches{};
-    std::vector<finished_launch> finished{};  // ring of `history`
-    std::size_t count = 0;                    // finished launches so far
+    std::deque<finished_launch> finished{};  // the last ones
+    bool forgotten = false;                  // there were more
     bool closed = false;
+    std::size_t place = 0;  // in `busy_`, while launches are in flight
 
-    void remember(finished_launch f) {
-      if (finished.size() < history) {
-        finished.push_back(f);
-        ++count;
-      } else {
-        finished[count++ % history] = f;
+    void keep(std::size_t most) {
+      while (finished.size() > most) {
+        finished.pop_front();
+        forgotten = true;
       }
     }
 
     /// The launch that was executing, invalid where none was; nothing where that is not known.
     [[nodiscard]] std::optional<launch_id> executing_at(nanoseconds when) const {
-      if (count == 0 || when >= finished[(count - 1) % history].at) {
-        return launches.empty() ? launch_id{} : launches.front().id;
+      if (finished.empty() || when >= finished.back().at) {
+        return launches.empty() || launches.front().hold ? launch_id{} : launches.front().id;
       }
-      std::size_t i = count - finished.size();  // after the loop: the launch that finished next after that time
-      for (std::size_t end = count - 1; i != end;) {
-        const std::size_t middle = i + (end - i) / 2;
-        if (finished[middle % history].at > when) {
-          end = middle;
-        } else {
-          i = middle + 1;
-        }
-      }
-      if (count - i == history) {
+      const auto next = std::upper_bound(finished.begin(), finished.end(), when,
+                                         [](nanoseconds time, const finished_launch& f) { return time < f.at; });
+      if (next == finished.begin() && (forgotten || finished.size() == history)) {
         return std::nullopt;  // longer ago than is remembered
       }
-      const finished_launch& next = finished[i % history];
-      if (!next.id.valid()) {
+      if (!next->id.valid()) {
         return std::nullopt;
       }
-      return when < next.began ? launch_id{} : next.id;
+      return when < next->began ? launch_id{} : next->id;
     }
   };
 
-  static void forget_if_over(one_stream& s) {
-    if (s.closed && s.launches.empty()) {
-      s = {};
+  template <class Launches>
+  static auto find_in(Launches& launches, launch_id id) -> decltype(launches.begin()) {
+    return std::lower_bound(launches.begin(), launches.end(), id,
+                            [](const launch_record& r, launch_id wanted) { return r.id < wanted; });
+  }
+  // Where a launch is in flight; it is not any more.
+  [[nodiscard]] static std::optional<stream_id> take(std::deque<in_flight_launch>& launches, launch_id id) {
+    const auto it = std::lower_bound(launches.begin(), launches.end(), id,
+                                     [](const in_flight_launch& f, launch_id wanted) { return f.id < wanted; });
+    if (it == launches.end() || it->id != id) {
+      return std::nullopt;
     }
+    const stream_id stream = it->stream;
+    launches.erase(it);
+    return stream;
   }
   one_stream& at(stream_id s) {
     if (s.value >= streams_.size()) {
@@ -179,10 +213,33 @@ class launch_tracker {
     return streams_[s.value];
   }
 
+  // From a stream's first launch in flight to the end of its last one it is in `busy_`, then in `idle_since_`.
+  void begin_work(stream_id stream) {
+    one_stream& s = streams_[stream.value];
+    if (!s.finished.empty()) {
+      idle_since_.erase({s.finished.back().at, stream.value});
+    }
+    s.place = busy_.size();
+    busy_.push_back(stream.value);
+  }
+  void end_work(stream_id stream) {
+    one_stream& s = streams_[stream.value];
+    if (!s.finished.empty()) {
+      idle_since_.emplace(s.finished.back().at, stream.value);
+    }
+    streams_[busy_.back()].place = s.place;
+    busy_[s.place] = busy_.back();
+    busy_.pop_back();
+  }
+
   std::deque<one_stream> streams_{};
+  std::deque<in_flight_launch> in_flight_{};                      // ascending; without holds
+  std::deque<in_flight_launch> holds_{};                          // ascending
+  std::vector<std::uint16_t> busy_{};                             // streams with launches in flight
+  std::set<std::pair<nanoseconds, std::uint16_t>> idle_since_{};  // the others: when their last launch finished
   std::deque<std::uint64_t> incomplete_{};  // numbers of the launches in flight that are not complete, ascending
-  std::size_t in_flight_ = 0;
   launch_id last_{};
+  mutable std::uint64_t streams_visited_ = 0;
 };
 
 }  // namespace v0

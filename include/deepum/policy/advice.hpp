@@ -69,13 +69,23 @@ class advisor {
     }
   }
 
+  /// The ID means another launch from now on, which has read nothing.
+  void forget(execution_id id) {
+    if (id.value >= retired_at_.size()) {
+      retired_at_.resize(std::size_t{id.value} + 1);
+    }
+    retired_at_[id.value] = launches_;
+  }
+
   /// Puts the commands that have come up in front of a plan.
   void write(plan& out) {
     out.commands.insert(out.commands.begin(), pending_.commands.begin(), pending_.commands.end());
     pending_.clear();
   }
 
-  [[nodiscard]] bytes memory() const { return bytes{uses_.capacity() * sizeof(use)}; }
+  [[nodiscard]] bytes memory() const {
+    return bytes{uses_.capacity() * sizeof(use) + retired_at_.capacity() * sizeof(std::uint64_t)};
+  }
 
  private:
   struct use {
@@ -87,6 +97,7 @@ class advisor {
     bool written = false;
     std::uint32_t long_gaps = 0;   // in a row
     std::uint64_t last_touch = 0;  // number of a launch
+    std::uint64_t first_read = 0;  // the same, of the first reader's
   };
 
   use& at(block_id b) {
@@ -97,8 +108,10 @@ class advisor {
   }
 
   void read(use& u, block_id b, execution_id id, const block_map& map) {
-    if (!u.first_reader.valid()) {
+    const bool retired = u.first_reader.value < retired_at_.size() && retired_at_[u.first_reader.value] >= u.first_read;
+    if (!u.first_reader.valid() || (retired && !u.read_mostly)) {
       u.first_reader = id;
+      u.first_read = launches_;
       u.its_reads = 1;
     } else if (u.first_reader == id && u.its_reads < reads_until_advice && ++u.its_reads == reads_until_advice &&
                !u.in_place) {
@@ -125,7 +138,8 @@ class advisor {
                    0xffffffffU);
   }
 
-  std::vector<use> uses_{};  // by block
+  std::vector<use> uses_{};                  // by block
+  std::vector<std::uint64_t> retired_at_{};  // by ID: number of the launch before; 0: never was
   plan pending_{};
   std::uint64_t launches_ = 0;
 };

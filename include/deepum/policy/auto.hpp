@@ -15,9 +15,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,7 +49,8 @@ inline namespace v0 {
 /// them, but not when the launch begins: an engine that allows it must order the discard before the launch.
 ///
 /// Several streams share the room. A stream that has nothing in flight falls back by one launch with each launch of the
-/// others, so that one that is never used again does not hold its blocks for ever. Where half of a stream's predictions
+/// others, so that one that is never used again does not hold its blocks for ever; and where many have nothing in
+/// flight, only those that launched last are looked at. Where half of a stream's predictions
 /// have been wrong lately, nothing is fetched for launches that are only predicted until they have been right for a
 /// while.
 ///
@@ -69,10 +72,22 @@ class auto_policy final : public policy {
     at(stream).lookahead = lookahead ? lookahead : options_.lookahead;
   }
 
+  void on_stream_closed(stream_id stream) override {
+    gate_.stir();
+    history_.close(stream);
+    per_stream& s = at(stream);
+    if (s.ahead) {
+      deactivate(stream.value);
+      std::erase(active_, stream.value);
+    }
+    closed_lost_trust_ += s.trust.times_lost();
+    s = {};
+  }
+
   void on_launch(const launch_record& record, const block_map& map) override {
     gate_.stir();
     const observation seen = history_.observe(record.stream, record.signature);
-    per_stream& s = at(record.stream);
+    per_stream& s = activated(record.stream);
     s.last_issue = ++launches_;
     s.trust.record(seen.was);
     if (seen.retired.valid()) {
@@ -90,17 +105,17 @@ class auto_policy final : public policy {
       last_unsteady_ = launches_;
     }
     step_.issue(seen.id, record.id);
-    s.settled = std::min(s.settled, s.ahead.issued());
+    s.settled = std::min(s.settled, s.ahead->issued());
+    ++in_flight_;
     in_flight_incomplete_ += record.complete ? 0 : 1;
     std::vector<block_range> overwritten =
         options_.discard_overwritten ? overwritten_by(record) : std::vector<block_range>{};
-    if (!s.ahead.issue({seen.id, record.id, now, std::move(overwritten), record.complete})) {
+    if (!s.ahead->issue({seen.id, record.id, now, std::move(overwritten), record.complete})) {
       s.tail = seen.context;
     }
     if (step_.follower() == nullptr) {
       predict_further(s);
     }
-    held_by_host_.clear();
     if (options_.advise) {
       advisor_.on_launch(seen.id, record, map);
     }
@@ -109,14 +124,15 @@ class auto_policy final : public policy {
   void on_finish(launch_id launch, stream_id stream, const block_map& map) override {
     gate_.stir();
     per_stream& s = at(stream);
-    while (s.ahead.issued() != 0 && s.ahead[0].launch <= launch) {
-      const upcoming_launch& done = s.ahead[0];
+    while (s.ahead && s.ahead->issued() != 0 && (*s.ahead)[0].launch <= launch) {
+      const upcoming_launch& done = (*s.ahead)[0];
       if (needs_->finish(done.id, done.launch, map)) {
         outdated_.push_back(done.id);
         step_.change();
       }
       in_flight_incomplete_ -= done.complete ? 0 : 1;
-      s.ahead.pop_front();
+      --in_flight_;
+      s.ahead->pop_front();
       step_.finish();
       s.settled -= s.settled != 0 ? 1 : 0;
     }
@@ -129,20 +145,17 @@ class auto_policy final : public policy {
       follower->surprised();
     }
     execution_id culprit{};
-    for (per_stream& s : streams_) {
-      const std::size_t candidates =
-          fault.launch.valid() ? s.ahead.issued() : std::min<std::size_t>(1, s.ahead.issued());
-      for (std::size_t i = 0; i != candidates; ++i) {
-        const upcoming_launch& l = s.ahead[i];
-        if (fault.launch.valid() && l.launch != fault.launch) {
-          continue;
-        }
-        culprit = l.id;
-        if (needs_->fault(l.id, l.launch, fault.block, fault.mode)) {
-          outdated_.push_back(l.id);
-          step_.change();
-        }
-        break;
+    for (const std::uint16_t i : active_) {
+      const upcoming_launches& ahead = *streams_[i].ahead;
+      const std::size_t at = fault.launch.valid() ? ahead.place_of(fault.launch) : 0;
+      if (at >= ahead.issued() || (fault.launch.valid() && ahead[at].launch != fault.launch)) {
+        continue;
+      }
+      const upcoming_launch& l = ahead[at];
+      culprit = l.id;
+      if (needs_->fault(l.id, l.launch, fault.block, fault.mode)) {
+        outdated_.push_back(l.id);
+        step_.change();
       }
     }
     if (options_.advise) {
@@ -179,7 +192,12 @@ class auto_policy final : public policy {
   /// on touching it.
   void on_host_access(block_range range, access, const block_map&) override {
     gate_.stir();
-    held_by_host_.push_back(range);
+    if (range.end_value() > held_by_host_.size()) {
+      held_by_host_.resize(range.end_value());
+    }
+    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+      held_by_host_[b] = launches_ + 1;
+    }
     look_again(range);
   }
 
@@ -197,10 +215,10 @@ class auto_policy final : public policy {
     if (follower != nullptr) {
       forget_predictions();
       dead_.forget_elsewhere(map, out);
-      if (follower->wants_to_write(map, launches_in_flight())) {
+      if (follower->wants_to_write(map, in_flight_)) {
         out.supersedes = true;
         partial_.write(map, out);
-        follower->write(map, launches_in_flight(), launches_up_to_heads(), dead_, out);
+        follower->write(map, in_flight_, launches_up_to_heads(), dead_, out);
       }
       return;
     }
@@ -222,16 +240,12 @@ class auto_policy final : public policy {
   [[nodiscard]] bool holds_launches() const override { return options_.prefetch && options_.hold_launches; }
   /// A launch begins when all that it needs is there, where that is known and fits.
   [[nodiscard]] bool ready(launch_id launch, stream_id stream, const block_map& map) const override {
-    if (stream.value >= streams_.size()) {
+    if (stream.value >= streams_.size() || !streams_[stream.value].ahead) {
       return true;
     }
-    const upcoming_launches& ahead = streams_[stream.value].ahead;
-    for (std::size_t i = ahead.issued(); i-- != 0;) {  // the one that is asked for was issued last, as a rule
-      if (ahead[i].launch == launch) {
-        return all_there(map, *ahead[i].needs);
-      }
-    }
-    return true;
+    const upcoming_launches& ahead = *streams_[stream.value].ahead;
+    const std::size_t at = ahead.place_of(launch);
+    return at == ahead.issued() || ahead[at].launch != launch || all_there(map, *ahead[at].needs);
   }
 
   /// What the streams did last and the advice belong to this run.
@@ -262,8 +276,8 @@ class auto_policy final : public policy {
 
   [[nodiscard]] policy_statistics statistics() const override {
     bytes tables = history_.memory() + needs_->memory() + advisor_.memory() + step_.memory();
-    for (const per_stream& s : streams_) {
-      tables += s.ahead.memory();
+    for (const std::uint16_t i : active_) {
+      tables += streams_[i].ahead->memory();
     }
     return {.launches = launches_,
             .predicted = history_.count(outcome::predicted),
@@ -277,9 +291,11 @@ class auto_policy final : public policy {
   [[nodiscard]] bool trusts_predictions(stream_id stream) const {
     return stream.value >= streams_.size() || streams_[stream.value].trust.trusted();
   }
+  /// Streams that a plan looks at: those with launches in flight, and of the idle ones some that launched last.
+  [[nodiscard]] std::size_t streams_looked_at() const { return active_.size(); }
   /// How often that was switched off, for all streams.
   [[nodiscard]] std::uint64_t times_switched_off() const {
-    std::uint64_t sum = 0;
+    std::uint64_t sum = closed_lost_trust_;
     for (const per_stream& s : streams_) {
       sum += s.trust.times_lost();
     }
@@ -293,19 +309,21 @@ class auto_policy final : public policy {
 
   // The predictions made for one launch at most; the horizon is reached little by little.
   static constexpr std::size_t predictions_per_launch = 64;
-  static constexpr std::uint64_t unsteady_for = 1024;  // launches after one whose blocks cannot be known
+  static constexpr std::size_t idle_streams_followed = 32;  // whose predictions are kept, where many are idle
+  static constexpr std::uint64_t unsteady_for = 1024;       // launches after one whose blocks cannot be known
   static constexpr bytes most_room_for_faults{std::uint64_t{256} << 20};
   static constexpr std::size_t clean_among = 128;  // blocks beyond those wanted that are looked at, to find clean ones
   static constexpr std::uint64_t room_distance = 64;  // what is needed sooner does not leave for such room
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   struct per_stream {
-    upcoming_launches ahead{};
-    execution_context tail{};  // after the last predicted launch
+    std::unique_ptr<upcoming_launches> ahead{};  // null: nothing is in flight or predicted
+    execution_context tail{};                    // after the last predicted launch
     std::optional<std::uint32_t> lookahead{};
     prediction_trust trust{};
     std::size_t settled = 0;  // the blocks of that many launches need nothing
     std::uint64_t last_issue = 0;
+    std::size_t predictions = predictions_per_launch;  // to be made for its next launch at most
   };
   struct missing_block {
     block_id block{};
@@ -313,6 +331,8 @@ class auto_policy final : public policy {
     std::uint64_t distance = 0;
     bool issued = false;
   };
+  // Distance, stream, and the place among the launches of that stream.
+  using near_launch = std::tuple<std::uint64_t, std::uint16_t, std::size_t>;
   // In the order in which they are preferred.
   enum class victim_kind : std::uint8_t { dead, overwritten, ordinary };
   struct victim {
@@ -330,33 +350,73 @@ class auto_policy final : public policy {
     while (stream.value >= streams_.size()) {
       streams_.emplace_back();
       streams_.back().lookahead = options_.lookahead;
-      for (std::uint32_t b = 0; b != resident_.size(); ++b) {
-        streams_.back().ahead.set_resident(block_id{b}, resident_[b]);
-      }
     }
     return streams_[stream.value];
+  }
+
+  // Only active streams, those with launches ahead, are looked at. Most that are open may be idle: of these, the ones
+  // that launched last keep their predictions.
+  per_stream& activated(stream_id stream) {
+    per_stream& s = at(stream);
+    if (!s.ahead) {
+      review_active();
+      s.ahead = std::make_unique<upcoming_launches>(resident_);
+      s.ahead->track_uses(tracks_uses_);
+      s.settled = 0;
+      active_.insert(std::lower_bound(active_.begin(), active_.end(), stream.value), stream.value);
+    }
+    return s;
+  }
+  // Walks the active streams when there are twice as many as the last walk left.
+  void review_active() {
+    if (active_.size() < active_reviewed_at_) {
+      return;
+    }
+    idle_.clear();
+    for (const std::uint16_t i : active_) {
+      if (streams_[i].ahead->issued() == 0) {
+        idle_.push_back(i);
+      }
+    }
+    if (idle_.size() > idle_streams_followed) {
+      std::nth_element(
+          idle_.begin(), idle_.begin() + idle_streams_followed, idle_.end(),
+          [this](std::uint16_t a, std::uint16_t b) { return streams_[a].last_issue > streams_[b].last_issue; });
+      std::for_each(idle_.begin() + idle_streams_followed, idle_.end(), [this](std::uint16_t i) { deactivate(i); });
+      std::erase_if(active_, [this](std::uint16_t i) { return !streams_[i].ahead; });
+    }
+    active_reviewed_at_ = std::max(2 * active_.size(), 2 * idle_streams_followed);
+  }
+  // Its predictions go, and come back the slower: it may well launch once only until it is looked at again.
+  void deactivate(std::uint16_t stream) {
+    per_stream& s = streams_[stream];
+    s.ahead.reset();
+    s.predictions = 1;
   }
 
   // --- what will be executed ---
 
   void predict_further(per_stream& s) {
-    for (std::size_t i = 0; i != predictions_per_launch && s.ahead.size() < options_.horizon &&
-                            s.ahead.use_count() < options_.max_upcoming_uses;
+    for (std::size_t i = 0;
+         i != s.predictions && s.ahead->size() < options_.horizon && s.ahead->use_count() < options_.max_upcoming_uses;
          ++i) {
       const std::optional<execution_id> next = history_.predict(s.tail);
       if (!next) {
         return;
       }
       s.tail.push(*next);
-      s.ahead.predict(*next, needs_->of(*next));
+      s.ahead->predict(*next, needs_->of(*next));
     }
+    s.predictions = std::min(2 * s.predictions, predictions_per_launch);
   }
 
   void forget(execution_id retired) {
     needs_->forget(retired);
-    for (std::size_t i = 0; i != streams_.size(); ++i) {
-      streams_[i].ahead.drop_predictions();
-      streams_[i].tail = history_.context(stream_id{static_cast<std::uint16_t>(i)});
+    step_.forget(retired);
+    advisor_.forget(retired);
+    for (const std::uint16_t i : active_) {
+      streams_[i].ahead->drop_predictions();
+      streams_[i].tail = history_.context(stream_id{i});
     }
   }
 
@@ -365,10 +425,12 @@ class auto_policy final : public policy {
       return;
     }
     std::sort(outdated_.begin(), outdated_.end());
-    for (per_stream& s : streams_) {
-      for (std::size_t i = 0; i != s.ahead.size(); ++i) {
-        if (std::binary_search(outdated_.begin(), outdated_.end(), s.ahead[i].id)) {
-          s.ahead.replace_needs(i, needs_->of(s.ahead[i].id));
+    for (const std::uint16_t a : active_) {
+      per_stream& s = streams_[a];
+      for (std::size_t i = 0; i != s.ahead->size(); ++i) {
+        const execution_id id = (*s.ahead)[i].id;
+        if (std::binary_search(outdated_.begin(), outdated_.end(), id)) {
+          s.ahead->replace_needs(i, needs_->of(id));
           s.settled = std::min(s.settled, i);
         }
       }
@@ -378,47 +440,42 @@ class auto_policy final : public policy {
 
   // A step is followed by fetching and making room; where one of them is switched off there is no plan to follow.
   [[nodiscard]] bool follows() const { return options_.prefetch && options_.pre_evict && !options_.lookahead; }
-  [[nodiscard]] std::size_t launches_in_flight() const {
-    std::size_t sum = 0;
-    for (const per_stream& s : streams_) {
-      sum += s.ahead.issued();
-    }
-    return sum;
-  }
-  // Of those, in the order of issue, the first ones until the oldest of each stream is among them. One of the oldest
-  // can begin next.
+  // Launches in flight, in the order of issue, the first ones until the oldest of each stream is among them. One of the
+  // oldest can begin next.
   [[nodiscard]] std::size_t launches_up_to_heads() const {
     launch_id last{};
-    for (const per_stream& s : streams_) {
-      if (s.ahead.issued() != 0 && (!last.valid() || last < s.ahead[0].launch)) {
-        last = s.ahead[0].launch;
+    for (const std::uint16_t i : active_) {
+      const upcoming_launches& ahead = *streams_[i].ahead;
+      if (ahead.issued() != 0 && (!last.valid() || last < ahead[0].launch)) {
+        last = ahead[0].launch;
       }
     }
     std::size_t sum = 0;
-    for (const per_stream& s : streams_) {
-      for (std::size_t i = 0; i != s.ahead.issued() && s.ahead[i].launch <= last; ++i) {
-        ++sum;
-      }
+    for (const std::uint16_t i : active_) {
+      sum += streams_[i].ahead->place_of(launch_id{last.value + 1});
     }
     return sum;
   }
   // While a step is followed, what comes next is in its plan.
   void forget_predictions() {
-    for (std::size_t i = 0; i != streams_.size(); ++i) {
-      if (streams_[i].ahead.size() != streams_[i].ahead.issued()) {
-        streams_[i].ahead.drop_predictions();
-        streams_[i].tail = history_.context(stream_id{static_cast<std::uint16_t>(i)});
+    for (const std::uint16_t i : active_) {
+      per_stream& s = streams_[i];
+      if (s.ahead->size() != s.ahead->issued()) {
+        s.ahead->drop_predictions();
+        s.tail = history_.context(stream_id{i});
       }
     }
   }
 
   // The next uses of blocks are of no interest while a plan says what moves, and cost time.
   void track_uses(bool on) {
-    for (per_stream& s : streams_) {
-      if (s.ahead.tracks_uses() != on) {
-        s.ahead.track_uses(on);
-        s.settled = 0;
-      }
+    if (tracks_uses_ == on) {
+      return;
+    }
+    tracks_uses_ = on;
+    for (const std::uint16_t i : active_) {
+      streams_[i].ahead->track_uses(on);
+      streams_[i].settled = 0;
     }
   }
 
@@ -430,8 +487,8 @@ class auto_policy final : public policy {
     if (resident_[b.value] != resident) {
       resident_[b.value] = resident;
       resident_count_ += resident ? 1 : std::size_t(-1);
-      for (per_stream& s : streams_) {
-        s.ahead.set_resident(b, resident);
+      for (const std::uint16_t i : active_) {
+        streams_[i].ahead->set_resident(b, resident);
       }
     }
   }
@@ -441,22 +498,27 @@ class auto_policy final : public policy {
     if (step_follower* const follower = step_.follower()) {
       follower->look_again(range);
     }
-    for (per_stream& s : streams_) {
-      for (std::uint32_t b = range.begin_value(); b != range.end_value() && s.ahead.tracks_uses(); ++b) {
-        s.settled = std::min<std::size_t>(s.settled, s.ahead.next_use(block_id{b}).value_or(never));
+    if (!tracks_uses_) {
+      return;
+    }
+    for (const std::uint16_t i : active_) {
+      per_stream& s = streams_[i];
+      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+        s.settled = std::min<std::size_t>(s.settled, s.ahead->next_use(block_id{b}).value_or(never));
       }
     }
   }
 
   [[nodiscard]] std::uint64_t idle_for(const per_stream& s) const {
-    return s.ahead.issued() != 0 ? 0 : launches_ - s.last_issue;
+    return s.ahead->issued() != 0 ? 0 : launches_ - s.last_issue;
   }
 
   // Launches until the block is used; of all streams the one that is nearest.
   [[nodiscard]] std::uint64_t next_use(block_id b) const {
     std::uint64_t nearest = never;
-    for (const per_stream& s : streams_) {
-      if (const std::optional<std::uint32_t> ahead = s.ahead.next_use(b)) {
+    for (const std::uint16_t i : active_) {
+      const per_stream& s = streams_[i];
+      if (const std::optional<std::uint32_t> ahead = s.ahead->next_use(b)) {
         nearest = std::min(nearest, *ahead + idle_for(s));
       }
     }
@@ -502,12 +564,13 @@ class auto_policy final : public policy {
       return false;
     }
     std::size_t overwriters = 0;
-    for (const per_stream& s : streams_) {
-      const std::optional<std::uint32_t> next = s.ahead.next_use(b);
-      if (!next || *next >= s.ahead.issued()) {
+    for (const std::uint16_t i : active_) {
+      const upcoming_launches& ahead = *streams_[i].ahead;
+      const std::optional<std::uint32_t> next = ahead.next_use(b);
+      if (!next || *next >= ahead.issued()) {
         continue;
       }
-      const std::vector<block_range>& whole = s.ahead[*next].overwritten;
+      const std::vector<block_range>& whole = ahead[*next].overwritten;
       if (*next == 0 || std::none_of(whole.begin(), whole.end(), [&](block_range r) { return r.contains(b); })) {
         return false;
       }
@@ -517,7 +580,7 @@ class auto_policy final : public policy {
   }
 
   [[nodiscard]] bool held_by_host(block_id b) const {
-    return std::any_of(held_by_host_.begin(), held_by_host_.end(), [&](block_range r) { return r.contains(b); });
+    return b.value < held_by_host_.size() && held_by_host_[b.value] == launches_ + 1;
   }
 
   [[nodiscard]] static bool all_there(const block_map& map, const std::vector<block_range>& needs) {
@@ -536,7 +599,7 @@ class auto_policy final : public policy {
 
   // Launches of the stream for which blocks are fetched.
   [[nodiscard]] static std::size_t reach(const per_stream& s) {
-    std::size_t reach = s.trust.trusted() ? s.ahead.size() : s.ahead.issued();
+    std::size_t reach = s.trust.trusted() ? s.ahead->size() : s.ahead->issued();
     if (s.lookahead) {
       reach = std::min<std::size_t>(reach, std::size_t{*s.lookahead} + 1);
     }
@@ -555,36 +618,33 @@ class auto_policy final : public policy {
   // The blocks that are missing, those that are needed first in front, as many as one plan may ask for.
   void collect_missing(const block_map& map) {
     const std::uint32_t most = detail::blocks_per_plan(map);
-    cursors_.clear();
-    for (per_stream& s : streams_) {
-      cursors_.push_back(s.settled);
+    // Of each stream the first launch that may miss something; the nearest of all in front.
+    nearest_.clear();
+    const auto look_from = [&](std::uint16_t stream, std::size_t at) {
+      per_stream& s = streams_[stream];
+      const std::size_t end = reach(s);
+      for (; at < end && s.ahead->missed_by(at) == 0; ++at) {
+        s.settled += s.settled == at ? 1 : 0;
+      }
+      if (at < end) {
+        nearest_.push_back({at + idle_for(s), stream, at});
+        std::push_heap(nearest_.begin(), nearest_.end(), std::greater<>{});
+      }
+    };
+    for (const std::uint16_t i : active_) {
+      look_from(i, streams_[i].settled);
     }
-    for (;;) {
-      for (std::size_t i = 0; i != streams_.size(); ++i) {
-        per_stream& s = streams_[i];
-        for (std::size_t& at = cursors_[i]; at < reach(s) && s.ahead.missed_by(at) == 0; ++at) {
-          s.settled += s.settled == at ? 1 : 0;
-        }
-      }
-      std::size_t nearest = streams_.size();
-      std::uint64_t distance = never;
-      for (std::size_t i = 0; i != streams_.size(); ++i) {
-        const std::uint64_t d = cursors_[i] + idle_for(streams_[i]);
-        if (cursors_[i] < reach(streams_[i]) && d < distance) {
-          nearest = i;
-          distance = d;
-        }
-      }
-      if (nearest == streams_.size()) {
-        return;
-      }
-      per_stream& s = streams_[nearest];
-      const std::size_t at = cursors_[nearest]++;
-      const bool all_there = collect_missing_of(map, s.ahead[at], distance, most);
+    while (!nearest_.empty()) {
+      std::pop_heap(nearest_.begin(), nearest_.end(), std::greater<>{});
+      const auto [distance, stream, at] = nearest_.back();
+      nearest_.pop_back();
+      per_stream& s = streams_[stream];
+      const bool all_there = collect_missing_of(map, (*s.ahead)[at], distance, most);
       if (missing_.size() == most) {
         return;
       }
       s.settled += all_there && s.settled == at ? 1 : 0;
+      look_from(stream, at + 1);
     }
   }
   bool collect_missing_of(const block_map& map, const upcoming_launch& l, std::uint64_t distance, std::uint32_t most) {
@@ -663,10 +723,10 @@ class auto_policy final : public policy {
       count = excess;
     }
     std::size_t kept = 0;
-    for (const per_stream& s : streams_) {
-      kept += s.ahead.kept();
+    for (const std::uint16_t i : active_) {
+      kept += streams_[i].ahead->kept();
     }
-    if (victims_.size() < count && (streams_.size() > 1 || kept < resident_count_)) {
+    if (victims_.size() < count && (active_.size() > 1 || kept < resident_count_)) {
       const std::size_t from = victims_.size();
       const std::size_t enough = count + clean_among;
       std::size_t clean = 0;  // once there are enough of them, no later one would go before them
@@ -692,9 +752,10 @@ class auto_policy final : public policy {
     });
   }
   void collect_overwritten(const block_map& map) {
-    for (const per_stream& s : streams_) {
-      for (std::size_t at = s.ahead.issued(); at-- > 1;) {
-        for (const block_range r : s.ahead[at].overwritten) {
+    for (const std::uint16_t i : active_) {
+      const upcoming_launches& ahead = *streams_[i].ahead;
+      for (std::size_t at = ahead.issued(); at-- > 1;) {
+        for (const block_range r : ahead[at].overwritten) {
           for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
             if (map.resident(block_id{b}) && map[block_id{b}].moving == motion::none && planned_[b] != plan_number_ &&
                 overwritten_next(map, block_id{b})) {
@@ -708,30 +769,32 @@ class auto_policy final : public policy {
     }
   }
   void collect_farthest(const block_map& map, std::size_t count, std::size_t excess) {
-    cursors_.clear();
-    for (const per_stream& s : streams_) {
-      cursors_.push_back(s.ahead.size());
-    }
     const std::uint64_t nearest = excess != 0 || missing_.empty() ? 0 : missing_.front().distance;
-    while (victims_.size() < count) {
-      // The farthest launch of all streams that something is kept for.
-      std::size_t stream = streams_.size();
-      std::uint64_t distance = nearest;
-      for (std::size_t i = 0; i != streams_.size(); ++i) {
-        const per_stream& s = streams_[i];
-        while (cursors_[i] != 0 && s.ahead.kept_for(cursors_[i] - 1) == 0) {
-          --cursors_[i];
-        }
-        if (cursors_[i] != 0 && cursors_[i] - 1 + idle_for(s) > distance) {
-          stream = i;
-          distance = cursors_[i] - 1 + idle_for(s);
-        }
+    // Of each stream the last launch that something is kept for; the farthest of all in front, of equals the stream
+    // with the lowest number.
+    farthest_.clear();
+    const auto look_before = [&](std::uint16_t stream, std::size_t end) {
+      const per_stream& s = streams_[stream];
+      while (end != 0 && s.ahead->kept_for(end - 1) == 0) {
+        --end;
       }
-      if (stream == streams_.size()) {
-        return;
+      if (end != 0 && end - 1 + idle_for(s) > nearest) {
+        farthest_.push_back({end - 1 + idle_for(s), static_cast<std::uint16_t>(~stream), end - 1});
+        std::push_heap(farthest_.begin(), farthest_.end());
       }
+    };
+    if (victims_.size() < count) {
+      for (const std::uint16_t i : active_) {
+        look_before(i, streams_[i].ahead->size());
+      }
+    }
+    while (victims_.size() < count && !farthest_.empty()) {
+      std::pop_heap(farthest_.begin(), farthest_.end());
+      const auto [distance, inverted, at] = farthest_.back();
+      farthest_.pop_back();
+      const auto stream = static_cast<std::uint16_t>(~inverted);
       const std::size_t from = victims_.size();
-      const need_list needs = streams_[stream].ahead[--cursors_[stream]].needs;
+      const need_list needs = (*streams_[stream].ahead)[at].needs;
       for (const block_range r : *needs) {
         for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
           set_resident(block_id{b}, map.resident(block_id{b}));
@@ -741,6 +804,7 @@ class auto_policy final : public policy {
         }
       }
       sort_equals(from, count);
+      look_before(stream, at);
     }
   }
   // Returns whether the block may leave.
@@ -818,12 +882,17 @@ class auto_policy final : public policy {
   history history_;
   std::unique_ptr<launch_needs> needs_;
   advisor advisor_{};
-  std::vector<per_stream> streams_{};
+  std::vector<per_stream> streams_{};    // by number
+  std::vector<std::uint16_t> active_{};  // those of them with launches ahead, ascending
+  std::size_t active_reviewed_at_ = 2 * idle_streams_followed;
+  bool tracks_uses_ = true;
+  std::uint64_t closed_lost_trust_ = 0;  // how often closed streams have
   recurring_step step_;
-  std::vector<execution_id> outdated_{};     // their needs are known better than `ahead` says
-  std::vector<block_range> held_by_host_{};  // since the last launch
-  std::size_t in_flight_incomplete_ = 0;
-  std::uint64_t last_unsteady_ = 0;  // in `launches_`: a launch whose blocks cannot be known
+  std::vector<execution_id> outdated_{};       // their needs are known better than `ahead` says
+  std::vector<std::uint64_t> held_by_host_{};  // by block: `launches_` + 1 when the host touched it last
+  std::size_t in_flight_ = 0;
+  std::size_t in_flight_incomplete_ = 0;  // of those
+  std::uint64_t last_unsteady_ = 0;       // in `launches_`: a launch whose blocks cannot be known
   std::uint64_t launches_ = 0;
 
   std::vector<bool> resident_{};  // by block
@@ -835,7 +904,9 @@ class auto_policy final : public policy {
   // Of the plan being made; kept for their memory.
   std::vector<missing_block> missing_{};
   std::vector<victim> victims_{};
-  std::vector<std::size_t> cursors_{};
+  std::vector<near_launch> nearest_{};
+  std::vector<near_launch> farthest_{};
+  std::vector<std::uint16_t> idle_{};
   std::vector<std::uint32_t> planned_{};  // by block: the plan that it had a part in last
   std::uint32_t plan_number_ = 0;
 };

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -53,16 +54,39 @@ class deepum_policy final : public policy {
     at(stream).lookahead = lookahead.value_or(default_lookahead());
   }
 
+  void on_stream_closed(stream_id stream) override {
+    gate_.stir();
+    history_.close(stream);
+    // Nothing is expected for its next launches, as if all of them were over: the ordinals go on where they are.
+    per_stream& s = at(stream);
+    expected_blocks_ -= std::accumulate(s.expected.begin(), s.expected.end(), std::uint32_t{0});
+    s.finished += s.expected.size();
+    s.expected.clear();
+    if (chain_.stream == stream.value) {
+      chain_ = {};
+      queue_.clear();
+      asleep_.clear();
+      walk_.stop();
+    }
+  }
+
   void on_launch(const launch_record& record, const block_map&) override {
     ++launches_;
     gate_.stir();
     const observation seen = history_.observe(record.stream, record.signature);
-    at(record.stream).in_flight.push_back({record.id, seen.id, seen.context, record.accesses});
+    per_stream& s = at(record.stream);
+    if (s.in_flight.empty()) {
+      busy_.push_back(record.stream.value);
+    }
+    s.in_flight.push_back({record.id, seen.id, seen.context, record.accesses});
   }
 
   void on_finish(launch_id launch, stream_id stream, const block_map&) override {
     gate_.stir();
     per_stream& s = at(stream);
+    if (s.in_flight.empty()) {
+      return;
+    }
     while (!s.in_flight.empty() && s.in_flight.front().launch <= launch) {
       tables_.finish(s.in_flight.front().launch);
       s.in_flight.pop_front();
@@ -71,6 +95,9 @@ class deepum_policy final : public policy {
       if (!s.expected.empty()) {
         s.expected.pop_front();
       }
+    }
+    if (s.in_flight.empty()) {
+      std::erase(busy_, stream.value);
     }
   }
 
@@ -99,16 +126,16 @@ class deepum_policy final : public policy {
     if (!fault.launch.valid()) {
       return;
     }
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
+    for (const std::size_t i : busy_) {
       per_stream& s = streams_[i];
-      for (std::size_t ahead = 0; ahead < s.in_flight.size(); ++ahead) {
-        const flight& f = s.in_flight[ahead];
-        if (f.launch == fault.launch) {
-          tables_.fault(f.launch, f.id, fault.block);
-          expect(fault.block, i, s.finished + ahead);
-          begin_chain(fault.block, i, s.finished + ahead, f);
-          return;
-        }
+      const auto f = std::lower_bound(s.in_flight.begin(), s.in_flight.end(), fault.launch,
+                                      [](const flight& x, launch_id wanted) { return x.launch < wanted; });
+      if (f != s.in_flight.end() && f->launch == fault.launch) {
+        const std::uint64_t ordinal = s.finished + static_cast<std::uint64_t>(f - s.in_flight.begin());
+        tables_.fault(f->launch, f->id, fault.block);
+        expect(fault.block, i, ordinal);
+        begin_chain(fault.block, i, ordinal, *f);
+        return;
       }
     }
   }
@@ -344,10 +371,9 @@ class deepum_policy final : public policy {
   }
 
   [[nodiscard]] bool executing_on(block_id b) const {
-    return std::any_of(streams_.begin(), streams_.end(), [b](const per_stream& s) {
-      return !s.in_flight.empty() &&
-             std::any_of(s.in_flight.front().declared.begin(), s.in_flight.front().declared.end(),
-                         [b](const block_access& a) { return a.range.contains(b); });
+    return std::any_of(busy_.begin(), busy_.end(), [&](std::uint16_t s) {
+      const std::vector<block_access>& declared = streams_[s].in_flight.front().declared;
+      return std::any_of(declared.begin(), declared.end(), [b](const block_access& a) { return a.range.contains(b); });
     });
   }
 
@@ -409,6 +435,7 @@ class deepum_policy final : public policy {
   history history_;
   pair_tables tables_;
   std::vector<per_stream> streams_{};
+  std::vector<std::uint16_t> busy_{};  // streams with launches in flight
   chain chain_{};
   block_walk walk_{};                     // of the chain, in its launch
   mutable block_walk survey_{};           // of `all_ready`; kept for its memory

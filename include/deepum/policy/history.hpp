@@ -48,10 +48,11 @@ class history {
   /// A launch was issued: identifies it, and records that it follows the one before it on its stream.
   /// Cost: a few hash look-ups.
   observation observe(stream_id stream, const launch_signature& signature) {
-    if (stream.value >= contexts_.size()) {
-      contexts_.resize(std::size_t{stream.value} + 1);
+    if (stream.value >= streams_.size()) {
+      streams_.resize(std::size_t{stream.value} + 1);
     }
-    execution_context& context = contexts_[stream.value];
+    execution_context& context = streams_[stream.value].last;
+    context = this->context(stream);
     const std::optional<execution_id> expected = predict(context);
     const identified found = ids_.identify(signature, expected.value_or(execution_id{}));
     observation seen{.id = found.id, .is_new = found.is_new, .retired = found.retired};
@@ -60,11 +61,13 @@ class history {
     }
     if (found.retired.valid()) {
       forget(found.retired);
+      context = this->context(stream);
     }
     if (context.current.valid()) {
       successions_.record(context, found.id);
     }
     context.push(found.id);
+    streams_[stream.value].at = ++observed_;
     seen.context = context;
     ++counts_[static_cast<std::size_t>(seen.was)];
     return seen;
@@ -77,7 +80,22 @@ class history {
 
   /// The last four launches of a stream.
   [[nodiscard]] execution_context context(stream_id stream) const {
-    return stream.value < contexts_.size() ? contexts_[stream.value] : execution_context{};
+    if (stream.value >= streams_.size()) {
+      return {};
+    }
+    // An ID that has been retired since means another launch by now, which the stream has not had.
+    const one_stream& s = streams_[stream.value];
+    execution_context context = s.last;
+    for (execution_id* id : {&context.preceding[0], &context.preceding[1], &context.preceding[2], &context.current}) {
+      *id = id->value < retired_at_.size() && retired_at_[id->value] >= s.at ? execution_id{} : *id;
+    }
+    return context;
+  }
+  /// A stream was closed: whoever gets its number has launched nothing.
+  void close(stream_id stream) {
+    if (stream.value < streams_.size()) {
+      streams_[stream.value] = {};
+    }
   }
 
   /// Appends the launches and which follow which. The last launches of the streams belong to this run.
@@ -111,33 +129,34 @@ class history {
   [[nodiscard]] std::uint64_t count(outcome o) const { return counts_[static_cast<std::size_t>(o)]; }
   [[nodiscard]] std::uint32_t execution_ids() const { return ids_.size(); }
   [[nodiscard]] bytes memory() const {
-    return ids_.memory() + successions_.memory() + bytes{contexts_.capacity() * sizeof(execution_context)};
+    return ids_.memory() + successions_.memory() +
+           bytes{streams_.capacity() * sizeof(one_stream) + retired_at_.capacity() * sizeof(std::uint64_t)};
   }
 
  private:
   static constexpr archive_tag tag = make_archive_tag("hist");
 
+  struct one_stream {
+    execution_context last{};
+    std::uint64_t at = 0;  // launches observed until the last one of them
+  };
+
   // The number will mean another launch, so no stream may seem to have had it before.
   void forget(execution_id retired) {
     successions_.forget(retired);
-    const auto clear = [&](execution_id& id) {
-      if (id == retired) {
-        id = {};
-      }
-    };
-    for (execution_context& context : contexts_) {
-      for (execution_id& id : context.preceding) {
-        clear(id);
-      }
-      clear(context.current);
+    if (retired.value >= retired_at_.size()) {
+      retired_at_.resize(std::size_t{retired.value} + 1);
     }
+    retired_at_[retired.value] = observed_;
   }
 
   recognition how_;
   execution_table::match match_;
   execution_id_table ids_;
   execution_table successions_;
-  std::vector<execution_context> contexts_{};  // by stream
+  std::vector<one_stream> streams_{};
+  std::vector<std::uint64_t> retired_at_{};  // by ID: launches observed until it was retired last; 0: never was
+  std::uint64_t observed_ = 0;
   std::uint64_t counts_[3] = {};
 };
 

@@ -38,6 +38,9 @@ class policy {
 
   /// A stream was opened, with its degree N of lookahead; nothing: the policy's own.
   virtual void on_stream(stream_id, std::optional<std::uint32_t> /*lookahead*/) {}
+  /// A stream was closed, and all its launches have finished. The next stream that is opened may have its number: what
+  /// was learned of its launches stays, what it did last does not.
+  virtual void on_stream_closed(stream_id) {}
   /// A launch was issued. In order of issue; it may execute much later.
   virtual void on_launch(const launch_record&, const block_map&) {}
   /// A launch finished. In order for each stream. The next one of that stream is executing now.

@@ -27,7 +27,7 @@ inline namespace v0 {
 /// Of several periods the longest is believed that has been repeated as a whole. Else one as long as an earlier step
 /// was: what was left long ago and is taken up again looks like one long step, too.
 ///
-/// Not synchronised. Memory is bounded by the longest step. Cost of a launch: one hash.
+/// Not synchronised. Memory is bounded by the longest step, and by the IDs that there are. Cost of a launch: one hash.
 class recurrence {
  public:
   /// Launches that must come as one period before until a step is believed to recur.
@@ -49,7 +49,7 @@ class recurrence {
     }
     const std::uint64_t now = issued_++;
     for (attempt& a : attempts_) {
-      if (a.period != 0 && id == at(now - a.period)) {
+      if (a.period != 0 && id == at(now - a.period) && means_the_same(now - a.period)) {
         ++a.matched;
       } else {
         give_up(a);
@@ -63,6 +63,16 @@ class recurrence {
     }
     seen = static_cast<std::uint32_t>(now);
     choose();
+  }
+  /// The ID means another launch from now on, so that what comes under it is no recurrence of what came.
+  void forget(execution_id id) {
+    if (longest_ == 0 || !id.valid()) {
+      return;
+    }
+    if (id.value >= since_.size()) {
+      since_.resize(std::size_t{id.value} + 1);
+    }
+    since_[id.value] = issued_;
   }
   /// The oldest launch that had not finished did.
   void finish() {
@@ -117,7 +127,7 @@ class recurrence {
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     return bytes{ids_.capacity() * sizeof(execution_id) + seen_.capacity() * sizeof(std::uint32_t) +
-                 deaths_.size() * sizeof(death_note)};
+                 deaths_.size() * sizeof(death_note) + since_.capacity() * sizeof(std::uint64_t)};
   }
 
  private:
@@ -195,6 +205,11 @@ class recurrence {
 
   [[nodiscard]] execution_id& at(std::uint64_t index) { return ids_[index & (ids_.size() - 1)]; }
   [[nodiscard]] execution_id at(std::uint64_t index) const { return ids_[index & (ids_.size() - 1)]; }
+  // The ID of that launch has meant the same launch since.
+  [[nodiscard]] bool means_the_same(std::uint64_t index) const {
+    const execution_id id = at(index);
+    return id.value >= since_.size() || index >= since_[id.value];
+  }
   [[nodiscard]] std::uint32_t place_of(std::uint64_t index) const {
     // Launches that were in flight before the step was found lie before its origin.
     const attempt& a = attempts_[believed_];
@@ -209,7 +224,7 @@ class recurrence {
   [[nodiscard]] bool same_context(std::uint64_t now, std::uint32_t distance) const {
     for (std::uint32_t i = 0; i != context_length; ++i) {
       const execution_id before = at(now - distance - i);
-      if (!before.valid() || before != at(now - i)) {
+      if (!before.valid() || before != at(now - i) || !means_the_same(now - distance - i)) {
         return false;
       }
     }
@@ -217,8 +232,9 @@ class recurrence {
   }
 
   std::uint32_t longest_;
-  std::vector<execution_id> ids_{};    // the last ones, in a ring
-  std::vector<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
+  std::vector<execution_id> ids_{};     // the last ones, in a ring
+  std::vector<std::uint32_t> seen_{};   // by hash of four launches: when they came last; may be any other four
+  std::vector<std::uint64_t> since_{};  // by ID: launches that were issued before it got its meaning; few ever change
   std::deque<death_note> deaths_{};
   std::uint64_t issued_ = 0;
   std::uint64_t finished_ = 0;

@@ -55,6 +55,8 @@ class recurring_step {
       follower_->advance();
     }
   }
+  /// The ID means another launch from now on: from the one that is issued next.
+  void forget(execution_id id) { launches_.forget(id); }
   /// The contents of blocks died.
   /// @param last  The last launch that may use them.
   void death(block_range range, launch_id last) {

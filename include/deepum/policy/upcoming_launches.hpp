@@ -6,9 +6,11 @@
 #include <deepum/policy/launch_needs.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -35,14 +37,28 @@ struct upcoming_launch {
 /// that a launch is the next to use are tallied, those on the device and those elsewhere, so that a planner finds the
 /// first launch that misses something, and the last one that something is kept for, without looking at blocks.
 ///
+/// Memory: of the blocks that are used, not of the arena.
+///
 /// Not synchronised.
 class upcoming_launches {
  public:
+  upcoming_launches() = default;
+  /// @param resident  By block: whether it is on the device. Kept by the caller, who changes it before it tells of that
+  ///                  with `set_resident`; what lies beyond its end is not on the device.
+  explicit upcoming_launches(const std::vector<bool>& resident) : resident_(&resident) {}
+
   /// Number of launches, issued and predicted.
   [[nodiscard]] std::size_t size() const { return launches_.size(); }
   /// Number of those that are issued.
   [[nodiscard]] std::size_t issued() const { return issued_; }
   [[nodiscard]] const upcoming_launch& operator[](std::size_t distance) const { return launches_[distance]; }
+  /// How many launches that are issued have a lower number: where the one with this number is, if it is one of them.
+  [[nodiscard]] std::size_t place_of(launch_id launch) const {
+    const auto end = launches_.begin() + static_cast<std::ptrdiff_t>(issued_);
+    const auto it = std::lower_bound(launches_.begin(), end, launch,
+                                     [](const upcoming_launch& l, launch_id wanted) { return l.launch < wanted; });
+    return static_cast<std::size_t>(it - launches_.begin());
+  }
 
   /// A launch was issued. @returns  Whether it was the one predicted; if not, all predictions are gone.
   /// Cost: linear in its blocks where its needs differ from the prediction, or in those of the predictions it removes.
@@ -110,21 +126,19 @@ class upcoming_launches {
 
   /// The distance of the launch that uses the block next. Nothing: none of those that are known.
   [[nodiscard]] std::optional<std::uint32_t> next_use(block_id b) const {
-    if (b.value >= uses_.size() || uses_[b.value].first == none) {
+    const use_list* const list = find(b);
+    if (list == nullptr || list->first == none) {
       return std::nullopt;
     }
-    return pool_[uses_[b.value].first].at - head_;
+    return pool_[list->first].at - head_;
   }
   /// A block came to the device or left it.
   void set_resident(block_id b, bool resident) {
-    if (b.value >= uses_.size()) {
-      uses_.resize(std::size_t{b.value} + 1);
-    }
-    use_list& list = uses_[b.value];
-    if (list.resident != resident) {
-      tally_first(list, -1);
-      list.resident = resident;
-      tally_first(list, 1);
+    use_list* const list = resident_ == nullptr ? &list_of(b) : find(b);
+    if (list != nullptr && list->resident != resident) {
+      tally_first(*list, -1);
+      list->resident = resident;
+      tally_first(*list, 1);
     }
   }
   /// Blocks on the device, as far as `set_resident` told, that the launch is the next to use.
@@ -138,7 +152,7 @@ class upcoming_launches {
   [[nodiscard]] std::size_t use_count() const { return use_count_; }
 
   [[nodiscard]] bytes memory() const {
-    return bytes{pool_.capacity() * sizeof(use) + uses_.capacity() * sizeof(use_list) +
+    return bytes{pool_.capacity() * sizeof(use) + parts_.capacity() * sizeof(parts_[0]) + part_count_ * sizeof(part) +
                  launches_.size() * (sizeof(upcoming_launch) + sizeof(tally))};
   }
 
@@ -161,6 +175,31 @@ class upcoming_launches {
     std::uint32_t resident = 0;
     std::uint32_t elsewhere = 0;
   };
+
+  // The lists of blocks that lie side by side. They are made when the first of them is used.
+  static constexpr std::uint32_t part_size = 512;
+  using part = std::array<use_list, part_size>;
+
+  [[nodiscard]] const use_list* find(block_id b) const {
+    const std::size_t at = b.value / part_size;
+    return at < parts_.size() && parts_[at] ? &(*parts_[at])[b.value % part_size] : nullptr;
+  }
+  [[nodiscard]] use_list* find(block_id b) { return const_cast<use_list*>(std::as_const(*this).find(b)); }
+  use_list& list_of(block_id b) {
+    if (use_list* const there = find(b)) {
+      return *there;
+    }
+    const std::size_t at = b.value / part_size;
+    if (at >= parts_.size()) {
+      parts_.resize(at + 1);
+    }
+    parts_[at] = std::make_unique<part>();
+    ++part_count_;
+    for (std::size_t i = 0; resident_ != nullptr && i != part_size && at * part_size + i < resident_->size(); ++i) {
+      (*parts_[at])[i].resident = (*resident_)[at * part_size + i];
+    }
+    return (*parts_[at])[b.value % part_size];
+  }
 
   void append() {
     launches_.emplace_back();
@@ -201,10 +240,7 @@ class upcoming_launches {
 
   // Most uses are added at the end, and removed at either end.
   void insert(block_id b, position at) {
-    if (b.value >= uses_.size()) {
-      uses_.resize(std::size_t{b.value} + 1);
-    }
-    use_list& list = uses_[b.value];
+    use_list& list = list_of(b);
     std::uint32_t before = list.last;
     while (before != none && pool_[before].at - head_ > at - head_) {
       before = pool_[before].before;
@@ -229,7 +265,7 @@ class upcoming_launches {
     ++use_count_;
   }
   void remove(block_id b, position at) {
-    use_list& list = uses_[b.value];
+    use_list& list = *find(b);
     std::uint32_t u = pool_[list.last].at == at ? list.last : list.first;
     while (pool_[u].at != at) {
       u = pool_[u].after;
@@ -254,8 +290,10 @@ class upcoming_launches {
   std::deque<tally> tallies_{};  // of those
   std::size_t kept_ = 0;
   std::size_t issued_ = 0;
-  position head_ = 0;             // of launches_[0]
-  std::vector<use_list> uses_{};  // by block
+  position head_ = 0;                           // of launches_[0]
+  std::vector<std::unique_ptr<part>> parts_{};  // by block
+  std::size_t part_count_ = 0;
+  const std::vector<bool>* resident_ = nullptr;
   std::vector<use> pool_{};
   std::uint32_t free_ = none;
   std::size_t use_count_ = 0;

@@ -11,6 +11,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,7 +69,8 @@ struct stream_state {
 
   address_space* space;  ///< whose engine hears of the launches
   std::deque<std::unique_ptr<operation>> queue{};
-  bool started = false;  ///< the first one is running
+  bool started = false;      ///< the first one is running
+  std::uint64_t number = 0;  ///< grows from stream to stream
 
   /// A launch of which an operation has begun. They nest: one may end while those around it go on.
   struct running {
@@ -100,7 +102,7 @@ struct stream_state {
 /// An operation that is ready starts in the order of issue. It runs to its end before the next one on its engine
 /// starts, as kernels do that fill the device. Its time is spread evenly over the bytes that it touches, and it walks
 /// through them in the order of its description. Its body runs when it ends. Not synchronised: used under the lock of
-/// the event loop.
+/// the event loop. No call walks streams but those that wait for an event of another one.
 class executor {
  public:
   executor(event_loop& loop, driver& d, const profile& p) : loop_(loop), driver_(d), profile_(p) {}
@@ -113,8 +115,8 @@ class executor {
   [[nodiscard]] address_space* space_of(const void* p) const;
 
   void enqueue(stream_state& stream, std::unique_ptr<operation> op);
-  /// Streams may have something to start.
-  void dispatch();
+  /// Streams that all calls so far have looked at, beside those that they name: what they cost.
+  [[nodiscard]] std::uint64_t streams_visited() const { return streams_visited_; }
 
   /// The first failure of an operation. Like an error of CUDA it stays, and later operations do nothing.
   void fail(std::exception_ptr what);
@@ -122,7 +124,10 @@ class executor {
   void rethrow() const;
 
  private:
-  /// Takes what needs no time from the front of a stream.
+  /// The stream may have something to start, and with it those that wait for it.
+  void dispatch(stream_state& stream);
+  /// Takes what needs no time from the front of a stream, and notes what it comes to: something to run, or to wait for.
+  /// @returns  Whether others may have waited for what it took.
   bool pass_instant(stream_state& stream);
   void start_oldest(engine_kind engine);
   void begin(stream_state& stream);
@@ -166,7 +171,10 @@ class executor {
   driver& driver_;
   const profile& profile_;
   std::vector<address_space*> spaces_;
-  std::vector<stream_state*> streams_;
+  std::uint64_t streams_added_ = 0;
+  std::uint64_t streams_visited_ = 0;
+  std::map<std::uint64_t, stream_state*> waiting_;  // by number: those that have come to wait for an event
+  std::array<std::map<std::uint64_t, stream_state*>, engine_count> ready_;  // by engine and order: to be started
   std::array<bool, engine_count> busy_{};
   std::uint64_t issued_ = 0;
   std::exception_ptr failure_;

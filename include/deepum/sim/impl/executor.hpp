@@ -33,9 +33,11 @@ DEEPUM_SEPARATE void executor::add(address_space& space) { spaces_.push_back(&sp
 
 DEEPUM_SEPARATE void executor::remove(address_space& space) { std::erase(spaces_, &space); }
 
-DEEPUM_SEPARATE void executor::add(stream_state& stream) { streams_.push_back(&stream); }
+DEEPUM_SEPARATE void executor::add(stream_state& stream) { stream.number = ++streams_added_; }
 
-DEEPUM_SEPARATE void executor::remove(stream_state& stream) { std::erase(streams_, &stream); }
+DEEPUM_SEPARATE void executor::remove(stream_state& stream) {
+  expects(stream.queue.empty(), "a stream ends that has something to do");
+}
 
 DEEPUM_SEPARATE address_space* executor::space_of(const void* p) const {
   for (address_space* space : spaces_) {
@@ -49,14 +51,21 @@ DEEPUM_SEPARATE address_space* executor::space_of(const void* p) const {
 DEEPUM_SEPARATE void executor::enqueue(stream_state& stream, std::unique_ptr<operation> op) {
   op->order = ++issued_;
   stream.queue.push_back(std::move(op));
-  dispatch();
+  if (stream.queue.size() == 1) {
+    dispatch(stream);
+  }
 }
 
-DEEPUM_SEPARATE void executor::dispatch() {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (stream_state* stream : streams_) {
-      changed = pass_instant(*stream) || changed;
+DEEPUM_SEPARATE void executor::dispatch(stream_state& stream) {
+  // Round by round, in the order of their numbers; in the first one those before this stream have had their turn.
+  bool passed = pass_instant(stream);
+  for (std::uint64_t behind = stream.number; passed; behind = 0) {
+    passed = behind != 0;
+    for (auto next = waiting_.upper_bound(behind); next != waiting_.end();) {
+      stream_state& waiting = *next->second;
+      ++streams_visited_;
+      passed = pass_instant(waiting) || passed;
+      next = waiting_.upper_bound(waiting.number);
     }
   }
   for (unsigned e = 0; e < engine_count; ++e) {
@@ -83,14 +92,22 @@ DEEPUM_SEPARATE void executor::rethrow() const {
 }
 
 DEEPUM_SEPARATE bool executor::pass_instant(stream_state& stream) {
-  bool any = false;
+  bool released = false;
   while (!stream.queue.empty() && !stream.started) {
     operation& op = *stream.queue.front();
-    if (op.what == operation::kind::run || (op.what == operation::kind::wait && !op.when->passed)) {
+    if (op.what == operation::kind::run) {
+      ready_[static_cast<unsigned>(op.engine)].emplace(op.order, &stream);
       break;
     }
-    if (op.what == operation::kind::record) {
+    if (op.what == operation::kind::wait) {
+      if (!op.when->passed) {
+        waiting_.emplace(stream.number, &stream);
+        return released;
+      }
+      waiting_.erase(stream.number);
+    } else if (op.what == operation::kind::record) {
       op.when->passed = true;
+      released = true;
     } else if (op.what == operation::kind::finish) {
       device_event e;
       e.what = device_event::kind::launch_finished;
@@ -101,23 +118,17 @@ DEEPUM_SEPARATE bool executor::pass_instant(stream_state& stream) {
       stream.space->emit(e);
     }
     stream.queue.pop_front();
-    any = true;
   }
-  return any;
+  return released;
 }
 
 DEEPUM_SEPARATE void executor::start_oldest(engine_kind engine) {
-  stream_state* oldest = nullptr;
-  for (stream_state* stream : streams_) {
-    if (!stream->started && !stream->queue.empty() && stream->queue.front()->what == operation::kind::run &&
-        stream->queue.front()->engine == engine &&
-        (oldest == nullptr || stream->queue.front()->order < oldest->queue.front()->order)) {
-      oldest = stream;
-    }
-  }
-  if (oldest == nullptr) {
+  auto& ready = ready_[static_cast<unsigned>(engine)];
+  if (ready.empty()) {
     return;
   }
+  stream_state* const oldest = ready.begin()->second;
+  ready.erase(ready.begin());
   busy_[static_cast<unsigned>(engine)] = true;
   oldest->started = true;
   loop_.after(profile_.launch_latency, [this, oldest] { begin(*oldest); });
@@ -278,7 +289,7 @@ DEEPUM_SEPARATE void executor::leave(stream_state& stream) {
   busy_[static_cast<unsigned>(stream.queue.front()->engine)] = false;
   stream.queue.pop_front();
   stream.started = false;
-  dispatch();
+  dispatch(stream);
 }
 
 }  // namespace sim
