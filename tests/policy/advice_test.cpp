@@ -60,6 +60,18 @@ TEST_CASE("blocks that are written in between do not become read-mostly, nor tho
   CHECK(t.advised().empty());
 }
 
+TEST_CASE("launches that come one after the other under a recycled ID are not one launch that reads again") {
+  adviser_bench t;
+  for (int i = 0; i < 10; ++i) {
+    t.a.forget(execution_id{1});
+    t.launch(1, {reads(0)});
+  }
+  CHECK(t.advised().empty());
+  t.launch(1, {reads(0)});
+  t.launch(1, {reads(0)});
+  CHECK(t.advised().size() == 1);
+}
+
 TEST_CASE("a launch that declares a block and faults on it has read it once") {
   adviser_bench t;
   for (int i = 0; i < 2; ++i) {

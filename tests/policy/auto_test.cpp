@@ -655,4 +655,20 @@ TEST_CASE("all streams with launches in flight are looked at, however many they 
   CHECK(d.lost.empty());
 }
 
+TEST_CASE("more distinct launches than execution IDs are fetched as they are issued, and are no step") {
+  policy_options few_ids;
+  few_ids.max_execution_ids = 100;
+  auto_policy p(few_ids);
+  driver d(p, 64, 16);
+  d.make_live(blocks(0, 64));
+  for (std::uint32_t i = 0; i < 3000; ++i) {
+    const std::uint32_t launch = i % 130;
+    d.run(honest("k" + std::to_string(launch), {updates(launch * 31 % 64)}));
+  }
+  CHECK(d.faults == 0);
+  CHECK(p.statistics().execution_ids == 100);
+  CHECK(p.statistics().predicted == 0);
+  CHECK(d.lost.empty());
+}
+
 }  // namespace auto_test

@@ -269,4 +269,33 @@ TEST_CASE("a step that is taken up again is believed at its second repetition, w
   CHECK(r.period() == 400);
 }
 
+TEST_CASE("IDs that mean other launches each time they come are no step, however often they come round") {
+  recurrence r(1000);
+  for (int round = 0; round < 5; ++round) {
+    for (std::uint32_t id = 1; id <= 100; ++id) {
+      r.forget(execution_id{id});
+      run(r, {id});
+      CHECK_FALSE(r.recurs());
+    }
+  }
+  // From the last round on they mean the same, and are found as any others.
+  CHECK(launches_until_found(r, sequence(1, 100), 1000) == 4 + recurrence::believed_after);
+}
+
+TEST_CASE("a step is over with the first ID that means another launch, and found again with the new one in its place") {
+  recurrence r(1000);
+  const std::vector<std::uint32_t> step = sequence(1, 100);
+  run(r, step);
+  run(r, step);
+  REQUIRE(r.recurs());
+  r.forget(execution_id{1});
+  run(r, {1});
+  CHECK_FALSE(r.recurs());
+  run(r, sequence(2, 99));
+  run(r, step);
+  CHECK(r.recurs());
+  CHECK(r.period() == 100);
+  CHECK(r.id_at(r.position()) == execution_id{1});
+}
+
 }  // namespace recurrence_test
