@@ -217,12 +217,12 @@ class hand_stream {
     static_assert(sizeof...(Parameters) == sizeof...(Args));
     if (hook_ != nullptr) {
       deepum::detail::argument_reader<sizeof...(Args)> reader(name);
-      (reader.read(static_cast<const std::decay_t<Args>&>(args), [this](const void* p) { return arena_.offset_of(p); }),
-       ...);
+      const auto offset_of = [this](const void* p) { return arena_.offset_of(p); };
+      (reader.template read<Parameters>(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
       hook_->before(name, reader.operands());
     }
-    std::tuple<std::remove_cvref_t<Parameters>...> values{
-        static_cast<std::remove_cvref_t<Parameters>>(deepum::detail::kernel_argument(std::forward<Args>(args)))...};
+    std::tuple<std::remove_cvref_t<Parameters>...> values{static_cast<std::remove_cvref_t<Parameters>>(
+        deepum::detail::kernel_argument<Parameters>(std::forward<Args>(args)))...};
     std::apply(
         [&](auto&... value) {
           std::array<void*, sizeof...(Parameters) + 1> pointers{const_cast<void*>(static_cast<const void*>(&value))...,

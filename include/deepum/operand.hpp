@@ -68,21 +68,36 @@ struct typed_operand {
 };
 
 /// The launch reads the memory, the whole allocation or part, and leaves it as it is.
+///
+/// It stands for a pointer to const, so that it does not go to a kernel that may write.
 /// @param p  Into the arena; elsewhere it is only an argument.
 template <class T>
-[[nodiscard]] constexpr typed_operand<T> reads(T* p) {
+[[nodiscard]] constexpr typed_operand<const T> reads(T* p) {
   return {p, operand::whole, access::read};
 }
 /// The same of some elements.
 /// @param n  Elements from there on (bytes, where `T` is void).
 template <class T>
-[[nodiscard]] constexpr typed_operand<T> reads(T* p, std::uint64_t n) {
+[[nodiscard]] constexpr typed_operand<const T> reads(T* p, std::uint64_t n) {
   return {p, detail::size_of_elements<T>(n), access::read};
 }
 /// The same of the elements of a span. An `array` goes in its place.
 template <class T, std::size_t Extent>
-[[nodiscard]] constexpr typed_operand<T> reads(std::span<T, Extent> elements) {
+[[nodiscard]] constexpr typed_operand<const T> reads(std::span<T, Extent> elements) {
   return reads(elements.data(), elements.size());
+}
+
+/// As `reads`, for kernels whose parameter is not a pointer to const although they only read through it.
+///
+/// A promise: what such a kernel writes may be lost.
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> reads_as_mutable(T* p) {
+  return {p, operand::whole, access::read};
+}
+/// The same of some elements, as `reads`.
+template <class T>
+[[nodiscard]] constexpr typed_operand<T> reads_as_mutable(T* p, std::uint64_t n) {
+  return {p, detail::size_of_elements<T>(n), access::read};
 }
 
 /// The launch may read and write the memory: `+=`, partial writes. What is not said to be anything else is this.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena.hpp>
+#include <deepum/arena/kernel_arguments.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/signature.hpp>
 #include <deepum/dim.hpp>
@@ -33,21 +34,6 @@ struct stream_options {
 };
 
 namespace detail {
-
-template <class T>
-struct is_typed_operand : std::false_type {};
-template <class T>
-struct is_typed_operand<typed_operand<T>> : std::true_type {};
-
-/// An argument as the kernel takes it.
-template <class T>
-[[nodiscard]] constexpr decltype(auto) kernel_argument(T&& argument) {
-  if constexpr (is_typed_operand<std::remove_cvref_t<T>>::value) {
-    return static_cast<decltype(argument.pointer)>(argument.pointer);
-  } else {
-    return std::forward<T>(argument);
-  }
-}
 
 /// Takes memory into a signature: by its offset in the arena, so that it is the same in the next run of the program.
 /// An address elsewhere is a number like any other.
@@ -89,11 +75,14 @@ void sign_value(signature_builder& signature, const Argument& argument, const Of
 template <std::size_t MaxOperands>
 class argument_reader {
  public:
-  explicit argument_reader(std::string_view name) : signature_(name) {}
+  explicit argument_reader(std::string_view name) : name_(name), signature_(name) {}
 
-  /// @param offset_of  As for `sign`.
-  template <class Argument, class OffsetOf>
+  /// @tparam Parameter  Of the kernel, for this argument; void where it is not known.
+  /// @param offset_of   As for `sign`.
+  /// @errors            `status::invalid_argument` for a number that stands for a pointer and is not 0.
+  template <class Parameter = void, class Argument, class OffsetOf>
   void read(const Argument& argument, const OffsetOf& offset_of) {
+    ++position_;
     if constexpr (is_typed_operand<Argument>::value) {
       // Whoever declares a void pointer says with it that it is plain memory.
       using pointee = std::remove_cv_t<std::remove_pointer_t<decltype(argument.pointer)>>;
@@ -104,7 +93,16 @@ class argument_reader {
     } else if constexpr (std::is_pointer_v<Argument> && !std::is_function_v<std::remove_pointer_t<Argument>>) {
       using pointee = std::remove_pointer_t<Argument>;
       complete_ = complete_ && hides_no_pointers<std::remove_cv_t<pointee>>;
-      add({argument, operand::whole, std::is_const_v<pointee> ? access::read : access::update, false}, offset_of);
+      constexpr bool is_read = std::is_const_v<pointee> || reads_only<Parameter>;
+      add({argument, operand::whole, is_read ? access::read : access::update, false}, offset_of);
+    } else if constexpr (may_be_null<Argument, Parameter>) {
+      if (argument != 0) {
+        throw error(status::invalid_argument,
+                    "launch '" + std::string(name_) + "': argument " + std::to_string(position_) + " is the number " +
+                        std::to_string(argument) +
+                        ", and the kernel takes a pointer; of numbers, 0 alone stands for one");
+      }
+      signature_.scalar(nullptr, 0);
     } else {
       static_assert(std::is_trivially_copyable_v<Argument>, "arguments of a kernel are copied byte by byte");
       complete_ = complete_ && (hides_no_pointers<Argument> || std::is_pointer_v<Argument>);
@@ -122,11 +120,15 @@ class argument_reader {
   [[nodiscard]] std::span<const operand> operands() const { return {operands_.data(), count_}; }
   [[nodiscard]] launch_signature signature() const { return signature_.finish(); }
   [[nodiscard]] bool complete() const { return complete_; }
+  /// Of the argument that is read, or was read last, counted from 1.
+  [[nodiscard]] std::size_t position() const { return position_; }
 
  private:
+  std::string_view name_;
   signature_builder signature_;
   std::array<operand, MaxOperands> operands_{};
   std::size_t count_ = 0;
+  std::size_t position_ = 0;
   bool complete_ = true;
 };
 
@@ -176,30 +178,27 @@ class stream {
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
 
-  /// Launches a kernel. Of its arguments, `const T*` is read, `T*` is updated, and `reads(p, n)`, `updates(p, n)` and
-  /// `overwrites(p, n)` stand for the pointer and say more; a pointer without a size means its allocation or part.
-  /// Other arguments are scalars. Pointers to pointers, to void and to classes, and classes by value, can hide
-  /// pointers: with them the launch may touch more than it declares (see `hides_no_pointers`).
+  /// Launches a kernel. Of its arguments, `const T*` is read, `T*` is updated, or read where the kernel takes `const
+  /// T*`, and `reads(p, n)`, `updates(p, n)` and `overwrites(p, n)` stand for the pointer and say more; a pointer
+  /// without a size means its allocation or part. Other arguments are scalars. Pointers to pointers, to void and to
+  /// classes, and classes by value, can hide pointers: with them the launch may touch more than it declares (see
+  /// `hides_no_pointers`).
   /// @param name    By which the launch is recognised, with its arguments (DeepUM, section 4.1).
   /// @param shared  Bytes of dynamic shared memory.
   /// @errors        Those of the device's launch. `status::invalid_argument` and `status::foreign_pointer` where an
-  ///                operand reaches past its allocation, names memory that is free, or reads what was given up. Then
-  ///                nothing was launched. Cost beside it: well below a microsecond.
+  ///                operand reaches past its allocation, names memory that is free, or reads what was given up, and
+  ///                where a number other than 0 stands for a pointer. Then nothing was launched. Cost beside it: well
+  ///                below a microsecond.
   template <class Kernel, class... Args>
   launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
-    detail::argument_reader<sizeof...(Args)> reader(name);
-    std::size_t argument = 0;
-    [[maybe_unused]] const auto offset_of = [&](const void* p) {
-      const std::optional<bytes> offset = arena_.offset_of(p);
-      if (!offset) {
-        arena_.refuse_other_arena(name, "argument", argument, p);
-      }
-      return offset;
-    };
-    ((++argument, reader.read(static_cast<const std::decay_t<Args>&>(args), offset_of)), ...);
-    open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
-    native_.launch(grid, block, shared, kernel, detail::kernel_argument(std::forward<Args>(args))...);
-    return opened.issued();
+    using arguments = detail::launch_arguments<detail::kernel_parameters<Kernel>, Args...>;
+    if constexpr (arguments::fit) {
+      return launch_as(typename arguments::parameters{}, name, grid, block, shared, kernel,
+                       std::forward<Args>(args)...);
+    } else {
+      arguments::refuse(std::index_sequence_for<Args...>{});  // does not compile, and says why
+      return {};
+    }
   }
 
   /// Launches whatever `enqueue(native)` enqueues: calls of libraries, several kernels. It counts as one launch.
@@ -423,6 +422,22 @@ class stream {
     std::vector<std::shared_ptr<const void>> keeps{};
   };
 
+  template <class... Parameters, class Kernel, class... Args>
+  launch_id launch_as(detail::parameter_list<Parameters...> /*of the kernel*/, std::string_view name, dim grid,
+                      dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
+    detail::argument_reader<sizeof...(Args)> reader(name);
+    [[maybe_unused]] const auto offset_of = [&](const void* p) {
+      const std::optional<bytes> offset = arena_.offset_of(p);
+      if (!offset) {
+        arena_.refuse_other_arena(name, "argument", reader.position(), p);
+      }
+      return offset;
+    };
+    (reader.template read<Parameters>(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
+    open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
+    native_.launch(grid, block, shared, kernel, detail::kernel_argument<Parameters>(std::forward<Args>(args))...);
+    return opened.issued();
+  }
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const {
     signature_builder signature(name);
     for (const operand& o : operands) {
