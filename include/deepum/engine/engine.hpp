@@ -882,7 +882,7 @@ class engine {
     for (const block_access& a : record->accesses) {
       for_each_block(a.range, [&](block_id b) {
         state_.map.remove_user(b, a.mode);
-        if (a.mode != access::read && state_.map.resident(b) && !state_.map.hollow(b)) {
+        if (a.mode != access::read && state_.map.resident(b)) {
           written(b);
         }
         if (state_.notes[b.value].forgotten_by == record->id.value) {
@@ -905,8 +905,11 @@ class engine {
     policy_->on_finish(record->id, record->stream, state_.map);
     give_back_if_over(record->stream);
   }
-  /// A launch wrote the block on the device.
+  /// A launch wrote the block on the device. Where that has room alone, the launch was abandoned.
   void written(block_id b) {
+    if (state_.map.hollow(b)) {
+      return;
+    }
     const bool newly = !state_.map[b].dirty;
     state_.map.write(b);
     if (newly) {
