@@ -444,6 +444,14 @@ class arena {
           "' has a pointer argument into memory that was given back; it must not use it (logged once)");
     }
   }
+  /// What is done in several launches is checked as a whole before the first of them.
+  /// @errors  Those of `name_operands`; `status::invalid_argument` where it reads what was given up.
+  void check_operand(std::string_view launch, const operand& o) {
+    std::vector<named_operand> named;
+    name_operands(launch, {&o, 1}, named);
+    const std::lock_guard lock(mutex_);
+    check_reads(launch, named);
+  }
   /// The other arena that an address lies in, whose memory never faults; nullptr where it lies in none. No lock for
   /// memory of this arena and of the host.
   [[nodiscard]] detail::lending_arena* other_arena(const void* p) const {

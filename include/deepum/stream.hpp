@@ -496,7 +496,7 @@ class stream {
     if (other != nullptr) {
       other->check(name, o);
     } else if constexpr (faultless_memory_kind<Memory>) {
-      arena_.name_operands(name, {&o, 1}, named_);
+      arena_.check_operand(name, o);
     }
   }
   /// How much may be copied from or to an address in one piece, so that it touches a part of its arena's budget.

@@ -166,6 +166,20 @@ TEST_CASE_TEMPLATE("what was given up is not read", Memory, BOTH_KINDS) {
   CHECK(m.first(y + in_block) == 8.F);
 }
 
+TEST_CASE_TEMPLATE("a copy that is made in pieces is refused as a whole", Memory, BOTH_KINDS) {
+  machine<Memory> m(16_MiB);
+  stream s(m.memory);
+  constexpr std::size_t n = 8 * in_block;
+  float* const x = m.memory.template allocate<float>(n);
+  float* const y = m.memory.template allocate<float>(n);
+  m.fill(x, n, 1.F);
+  m.fill(y, n, 2.F);
+  m.memory.mark_inactive(x + 6 * in_block, 4_MiB);
+  failure(status::invalid_argument, [&] { s.memcpy(y, x, bytes{n * sizeof(float)}); });
+  s.synchronize();
+  CHECK(m.first(y) == 2.F);
+}
+
 TEST_CASE_TEMPLATE("an update of what was given up is logged once by name", Memory, BOTH_KINDS) {
   machine<Memory> m(64_MiB);
   stream s(m.memory);

@@ -167,8 +167,7 @@ class lender final : public lending_arena {
     });
   }
   void check(std::string_view name, const operand& o) override {
-    std::vector<named_operand> named;
-    owner_.name_operands(name, {&o, 1}, named);
+    owner_.check_operand(name, o);
   }
   [[nodiscard]] bytes most() const override { return std::max(block(), block() * (owner_.budget() / (8 * block()))); }
   [[nodiscard]] bytes block() const override { return owner_.block(); }
