@@ -29,8 +29,6 @@ if(NOT DEEPUM_CUDA STREQUAL "OFF")
 endif()
 
 if(DEEPUM_HAVE_CUDA)
-  set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   include(cmake/deepum_cuda_target.cmake)
   message(STATUS "deepum: CUDA parts on (${CUDAToolkit_VERSION})")
 else()

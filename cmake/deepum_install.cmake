@@ -22,10 +22,12 @@ configure_package_config_file(
 # Before 1.0 a minor version may break its users. Headers do not depend on the pointer size of who installed them.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/deepumConfigVersion.cmake" COMPATIBILITY SameMinorVersion
                                  ARCH_INDEPENDENT)
-configure_file(cmake/deepum_compiled_target.cmake "${PROJECT_BINARY_DIR}/deepum_compiled_target.cmake" COPYONLY)
 install(FILES "${PROJECT_BINARY_DIR}/package_files/deepumConfig.cmake" "${PROJECT_BINARY_DIR}/deepumConfigVersion.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/deepum_compiled_target.cmake"
         DESTINATION "${deepum_package_dir}")
+foreach(name IN ITEMS deepum_compiled_target deepum_cuda_standard)
+  configure_file(cmake/${name}.cmake "${PROJECT_BINARY_DIR}/${name}.cmake" COPYONLY)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/${name}.cmake" DESTINATION "${deepum_package_dir}")
+endforeach()
 
 # --- The kernel helper, as source ---
 install(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deepum/cxx20.hpp>
+
 namespace deepum {
 inline namespace v0 {
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deepum/cxx20.hpp>
+
 #include <string_view>
 
 // The one place where the version is written; the build reads these three lines.

@@ -445,7 +445,8 @@ def configure_blocks(docs, source, work, build, cmake, with_cuda):
             continue
         folder = pathlib.Path(work) / f"cmake{n}"
         (folder / "third_party").mkdir(parents=True, exist_ok=True)
-        (folder / "main.cpp").write_text("int main() {}\n", encoding="utf-8")
+        for name in ("main.cpp", "train.cu"):
+            (folder / name).write_text("int main() {}\n", encoding="utf-8")
         (folder / "CMakeLists.txt").write_text(PROJECT + b.code, encoding="utf-8")
         tree = folder / "third_party/deepum"
         if not tree.is_symlink():

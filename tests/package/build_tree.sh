@@ -3,5 +3,5 @@
 # uses the whole of the library and CUDA.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-configure build -Droute=find "-Ddeepum_DIR=$BUILD" -Dcuda_arena=deepum::cuda
+configure build -Droute=find "-Ddeepum_DIR=$BUILD" -Dcuda_arena=deepum::cuda "${kernels[@]}"
 build_and_run build

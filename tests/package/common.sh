@@ -3,13 +3,20 @@
 #   WORK            a folder for the test alone
 #   CMAKE, GENERATOR, COMPILER, VERSION
 #   CUDA            1: the build found CUDA, so the consumer has to find it too
+#   CUDA_HOME, NVCC where it is, and its compiler
 # Exit status 77: it cannot be done here.
 set -euo pipefail
 
 consumer=$SOURCE/tests/package/consumer
-unset CFLAGS CXXFLAGS LDFLAGS  # the consumer has the flags that it asks for and those that the library brings
+unset CFLAGS CXXFLAGS CUDAFLAGS LDFLAGS  # the consumer has the flags that it asks for and those that the library brings
 rm -rf "$WORK"
 mkdir -p "$WORK"
+
+# Options of `configure` for a consumer that has .cu files, where there is CUDA.
+kernels=()
+if ((CUDA)); then
+  kernels=(-Dkernels=ON "-DCMAKE_CUDA_COMPILER=$NVCC")
+fi
 
 fail() {
   echo "FAILED: $*" >&2

@@ -21,5 +21,5 @@ CMakeToolchain
 TEXT
 "$conan" install "$WORK/user" --no-remote --output-folder "$WORK/user"
 toolchain=$(find "$WORK/user" -name conan_toolchain.cmake)
-configure user/build -Droute=find "-DCMAKE_TOOLCHAIN_FILE=$toolchain" -DCMAKE_BUILD_TYPE=Release
+configure user/build -Droute=find "-DCMAKE_TOOLCHAIN_FILE=$toolchain" -DCMAKE_BUILD_TYPE=Release "${kernels[@]}"
 build_and_run user/build

@@ -17,7 +17,7 @@ set +x
 
 flags=" $(pkg-config --cflags --libs deepum) "
 for flag in $flags; do
-  [[ $flag == -I* || $flag == -pthread ]] || fail "deepum.pc asks for $flag"
+  [[ $flag == -I* || $flag == -lpthread ]] || fail "deepum.pc asks for $flag"
 done
 
 if ((CUDA)); then
@@ -28,4 +28,7 @@ if ((CUDA)); then
   "$COMPILER" -std=c++20 "${defines[@]}" "$consumer/cuda.cpp" "$WORK/reader.o" -o "$WORK/cuda" \
     $("${pc[@]}" --cflags --libs deepum-cuda)
   LD_LIBRARY_PATH=$CUDA_HOME/lib64 "$WORK/cuda"
+  "$NVCC" -std=c++20 "${defines[@]}" "$consumer/kernel.cu" "$WORK/reader.o" -o "$WORK/kernel" \
+    $("${pc[@]}" --cflags --libs deepum-cuda)
+  LD_LIBRARY_PATH=$CUDA_HOME/lib64 "$WORK/kernel"
 fi

@@ -22,7 +22,7 @@ else
 fi
 
 [[ -s $prefix/share/deepum/usage ]] || fail "no usage text"
-configure build -Droute=find "-DCMAKE_PREFIX_PATH=$prefix"
+configure build -Droute=find "-DCMAKE_PREFIX_PATH=$prefix" "${kernels[@]}" -DCMAKE_CXX_STANDARD_REQUIRED=ON
 build_and_run build
 if command -v pkg-config >/dev/null; then
   PKG_CONFIG_PATH=$prefix/share/pkgconfig pkg-config --exists --print-errors "deepum = $VERSION"
