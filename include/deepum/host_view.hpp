@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/element_bytes.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
@@ -24,12 +25,13 @@ class host_view {
  public:
   /// @param arena  What the memory belongs to.
   /// @param p, n   Elements of it; none at all is fine.
-  /// @errors       `status::foreign_pointer`. Blocks while blocks move.
+  /// @errors       `status::foreign_pointer`, `status::invalid_argument` for more bytes than can be counted. Blocks
+  ///               while blocks move.
   template <class Arena>
   host_view(Arena& arena, T* p, std::size_t n, access mode)
-      : elements_(reinterpret_cast<T*>(arena.begin_host_access(p, bytes{n * sizeof(T)}, mode)), n) {
+      : elements_(reinterpret_cast<T*>(arena.begin_host_access(p, detail::bytes_of_elements<T>(n), mode)), n) {
     if constexpr (Arena::host_uses_other_addresses) {
-      end_ = [&arena, p, n, mode] { arena.end_host_access(p, bytes{n * sizeof(T)}, mode); };
+      end_ = [&arena, p, n, mode] { arena.end_host_access(p, detail::bytes_of_elements<T>(n), mode); };
     }
   }
   ~host_view() {

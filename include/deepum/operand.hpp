@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/element_bytes.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
@@ -24,15 +25,6 @@ inline constexpr bool smaller_than_a_pointer<T> = true;
 /// False, and known only when a template is instantiated.
 template <class T>
 inline constexpr bool never = false;
-
-template <class T>
-[[nodiscard]] constexpr bytes size_of_elements(std::uint64_t n) {
-  if constexpr (std::is_void_v<T>) {
-    return bytes{n};
-  } else {
-    return bytes{n * sizeof(T)};
-  }
-}
 
 }  // namespace detail
 
@@ -77,9 +69,10 @@ template <class T>
 }
 /// The same of some elements.
 /// @param n  Elements from there on (bytes, where `T` is void).
+/// @errors   `status::invalid_argument` for more bytes than can be counted.
 template <class T>
 [[nodiscard]] constexpr typed_operand<const T> reads(T* p, std::uint64_t n) {
-  return {p, detail::size_of_elements<T>(n), access::read};
+  return {p, detail::bytes_of_elements<T>(n), access::read};
 }
 /// The same of the elements of a span. An `array` goes in its place.
 template <class T, std::size_t Extent>
@@ -97,7 +90,7 @@ template <class T>
 /// The same of some elements, as `reads`.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> reads_as_mutable(T* p, std::uint64_t n) {
-  return {p, detail::size_of_elements<T>(n), access::read};
+  return {p, detail::bytes_of_elements<T>(n), access::read};
 }
 
 /// The launch may read and write the memory: `+=`, partial writes. What is not said to be anything else is this.
@@ -110,7 +103,7 @@ template <class T>
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> updates(T* p, std::uint64_t n) {
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
-  return {p, detail::size_of_elements<T>(n), access::update};
+  return {p, detail::bytes_of_elements<T>(n), access::update};
 }
 /// The same of the elements of a span, as `reads`.
 template <class T, std::size_t Extent>
@@ -126,7 +119,7 @@ template <class T, std::size_t Extent>
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> overwrites(T* p, std::uint64_t n) {
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");
-  return {p, detail::size_of_elements<T>(n), access::overwrite};
+  return {p, detail::bytes_of_elements<T>(n), access::overwrite};
 }
 /// The same of the elements of a span, as `reads`.
 template <class T, std::size_t Extent>

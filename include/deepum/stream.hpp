@@ -2,6 +2,7 @@
 
 #include <deepum/arena.hpp>
 #include <deepum/arena/kernel_arguments.hpp>
+#include <deepum/core/element_bytes.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/signature.hpp>
 #include <deepum/dim.hpp>
@@ -448,7 +449,7 @@ class stream {
   /// What a launch must have on the device as a whole is bounded there by the budget.
   template <class Piece>
   launch_id in_pieces(bytes n, Piece&& piece) {
-    bytes most = n;
+    bytes most = detail::bytes_of_elements<void>(n.count);  // all bytes is no size
     if constexpr (faultless_memory_kind<Memory>) {
       const bytes block = arena_.block();
       most = std::max(block, block * (arena_.budget() / (8 * block)));

@@ -30,11 +30,18 @@ struct bytes {
 /// Time on the clock of a device: virtual on the simulated GPU, monotonic host time on a real one.
 using nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
+namespace detail {
+/// What is too much to count becomes the greatest number, which nothing can hold.
+[[nodiscard]] constexpr bytes shifted(unsigned long long n, unsigned by) {
+  return bytes{n > ~0ULL >> by ? ~0ULL : n << by};
+}
+}  // namespace detail
+
 inline namespace literals {
 constexpr bytes operator""_B(unsigned long long n) { return bytes{n}; }
-constexpr bytes operator""_KiB(unsigned long long n) { return bytes{n << 10}; }
-constexpr bytes operator""_MiB(unsigned long long n) { return bytes{n << 20}; }
-constexpr bytes operator""_GiB(unsigned long long n) { return bytes{n << 30}; }
+constexpr bytes operator""_KiB(unsigned long long n) { return detail::shifted(n, 10); }
+constexpr bytes operator""_MiB(unsigned long long n) { return detail::shifted(n, 20); }
+constexpr bytes operator""_GiB(unsigned long long n) { return detail::shifted(n, 30); }
 }  // namespace literals
 
 }  // namespace v0

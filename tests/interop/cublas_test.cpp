@@ -375,6 +375,12 @@ TEST_CASE("sizes that do not fit are refused before anything is launched, and cu
   CHECK(code([&] { blas.gemm("", {.m = 8, .n = 1, .k = 9}, 1.0F, m.a, 8, m.b, 8, 0.0F, m.c, 8); }) == invalid);
   CHECK(code([&] { blas.gemm("", {.m = 8, .n = 1, .k = 1}, 1.0F, m.a, 8, m.b, 1, 0.0F, m.c, 7); }) == invalid);
   CHECK(code([&] { blas.gemm("", {.m = 8, .n = 1, .k = -1}, 1.0F, m.a, 8, m.b, 1, 0.0F, m.c, 8); }) == invalid);
+  constexpr std::int64_t large = std::int64_t{1} << 62;
+  CHECK(code([&] { blas.gemm("", {.m = 8, .n = 4, .k = 4}, 1.0F, m.a, large, m.b, 4, 0.0F, m.c, 8); }) == invalid);
+  CHECK(code([&] { blas.gemm("", {.m = 8, .n = 1, .k = 2}, 1.0F, m.a, large, m.b, 2, 0.0F, m.c, 8); }) == invalid);
+  CHECK(code([&] {
+          blas.gemm_strided_batched("", {.m = 1, .n = 1, .k = 1}, large, 1.0F, m.a, 1, 4, m.b, 1, 1, 0.0F, m.c, 1, 1);
+        }) == invalid);
   CHECK(state.products.empty());
   (void)m.memory.statistics();
   CHECK(m.launches.count() == 0);

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <new>
 #include <optional>
 #include <set>
@@ -107,6 +108,9 @@ TEST_CASE("what does not fit into the buffer comes from the pool, in the order o
   CHECK(storage.allocate(1024) == a);
   CHECK(storage.needed() == bytes{2048});
 
+  for (const std::ptrdiff_t n : {std::ptrdiff_t{-1}, std::numeric_limits<std::ptrdiff_t>::max()}) {
+    CHECK_THROWS_AS((void)storage.allocate(n), deepum::error);  // a few bytes would do, rounded up
+  }
   pool.empty = true;
   CHECK_THROWS_AS((void)storage.allocate(1), deepum::error);
   CHECK(storage.needed() == bytes{2048});

@@ -102,8 +102,8 @@ struct stored_matrix {
   std::int64_t leading = 0;
   std::int64_t stride = 0;  // from one matrix of a batch to the next
 
-  [[nodiscard]] bool valid() const {
-    return rows >= 0 && columns >= 0 && leading >= std::max<std::int64_t>(1, rows) && stride >= 0;
+  [[nodiscard]] bool valid(std::int64_t count) const {
+    return rows >= 0 && columns >= 0 && leading >= std::max<std::int64_t>(1, rows) && stride >= 0 && countable(count);
   }
   /// Elements from the first to the last one.
   [[nodiscard]] std::uint64_t extent(std::int64_t count = 1) const {
@@ -111,6 +111,15 @@ struct stored_matrix {
       return 0;
     }
     return static_cast<std::uint64_t>((count - 1) * stride + (columns - 1) * leading + rows);
+  }
+  /// Its elements can be counted.
+  [[nodiscard]] bool countable(std::int64_t count) const {
+    std::int64_t batch = 0;
+    std::int64_t matrix = 0;
+    std::int64_t all = 0;
+    return !__builtin_mul_overflow(std::max<std::int64_t>(count, 1), std::max(stride, rows), &batch) &&
+           !__builtin_mul_overflow(std::max<std::int64_t>(columns, 1), leading, &matrix) &&
+           !__builtin_add_overflow(batch, matrix, &all) && !__builtin_add_overflow(all, rows, &all);
   }
   /// No element of others lies between its own.
   [[nodiscard]] bool dense(std::int64_t count = 1) const {
@@ -245,12 +254,14 @@ class cublas_calls {
     const stored_shape stored{{a_as_is ? s.m : s.k, a_as_is ? s.k : s.m, a.leading, a.stride},
                               {b_as_is ? s.k : s.n, b_as_is ? s.n : s.k, b.leading, b.stride},
                               {s.m, s.n, c.leading, c.stride}};
-    if (s.k < 0 || count < 0 || !stored.a.valid() || !stored.b.valid() || !stored.c.valid()) {
-      throw error(status::invalid_argument,
-                  "a matrix product whose sizes are negative, or whose leading dimensions are less than the rows: m " +
-                      std::to_string(s.m) + ", n " + std::to_string(s.n) + ", k " + std::to_string(s.k) + ", lda " +
-                      std::to_string(a.leading) + ", ldb " + std::to_string(b.leading) + ", ldc " +
-                      std::to_string(c.leading) + ", count " + std::to_string(count));
+    if (s.k < 0 || count < 0 || !stored.a.valid(count) || !stored.b.valid(count) || !stored.c.valid(count)) {
+      throw error(
+          status::invalid_argument,
+          "a matrix product whose sizes are negative or too large to count, or whose leading dimensions are less "
+          "than the rows: m " +
+              std::to_string(s.m) + ", n " + std::to_string(s.n) + ", k " + std::to_string(s.k) + ", lda " +
+              std::to_string(a.leading) + ", ldb " + std::to_string(b.leading) + ", ldc " + std::to_string(c.leading) +
+              ", count " + std::to_string(count));
     }
     return stored;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
@@ -8,6 +9,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <string>
 
 namespace deepum {
 inline namespace v0 {
@@ -36,8 +39,14 @@ class temporary_storage {
   temporary_storage(const temporary_storage&) = delete;
   temporary_storage& operator=(const temporary_storage&) = delete;
 
-  /// @errors  `status::out_of_device_memory`, where the buffer is too small and CUDA's pool has nothing either.
+  /// @errors  `status::out_of_device_memory`, where the buffer is too small and CUDA's pool has nothing either, and for
+  ///          what is too much to count.
   [[nodiscard]] char* allocate(std::ptrdiff_t n) {
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+    if (n < 0 || static_cast<std::size_t>(n) > most / 4 || live_ > most / 4) {
+      throw error(status::out_of_device_memory,
+                  std::to_string(n) + " bytes of temporary storage are asked for; is the count of elements negative?");
+    }
     const std::size_t size = rounded(static_cast<std::size_t>(n));
     live_ += size;
     needed_ = std::max(needed_, std::max(live_, used_ + size));
