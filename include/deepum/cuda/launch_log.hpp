@@ -37,12 +37,13 @@ class launch_log {
   /// @param begun   Its beginning too: of use where several streams execute at a time.
   /// @param marked  Its end is marked at all. Else it has finished when a later one has, or all of the stream.
   void begin(launch_id id, bool timed, bool begun, bool marked = true);
-  void end();
+  /// @returns  Whether nobody has to call `collect` now, and somebody has to from now on.
+  bool end();
 
   /// Whether one of the launches that were not reported yet may have finished all the same. Of the thread of `collect`.
   [[nodiscard]] bool some_unmarked() const { return unmarked_ != 0; }
   /// Reports the launches that have finished, in order. Never waits for the device.
-  /// @returns  Whether some are in flight yet.
+  /// @returns  Whether some are in flight yet. If not, it need not be called until `end` says so.
   bool collect(gpu_clock& clock, std::vector<device_event>& events);
 
  private:
@@ -72,6 +73,7 @@ class launch_log {
   std::vector<entry> open_{};  // between `begin` and `end`, the innermost last
   std::mutex mutex_;
   std::vector<entry> added_{};
+  bool collected_ = false;  // `collect` has to be called
   std::vector<cudaEvent_t> timed_{};
   std::vector<cudaEvent_t> untimed_{};
   std::deque<entry> waiting_{};  // of `collect`, like what follows

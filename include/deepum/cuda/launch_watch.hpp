@@ -1,12 +1,14 @@
 #pragma once
 
 #include <deepum/cuda/gpu_clock.hpp>
+#include <deepum/cuda/launch_log.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/separate.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -17,14 +19,13 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-class launch_log;
-
 /// Lets the calling thread sleep for microseconds: else 20 of them are 70.
 DEEPUM_SEPARATE void sleep_precisely();
 
 /// The launches of a memory kind's streams, and the thread that runs the engine's pump.
 ///
-/// While launches or commands are in flight the thread looks for their ends every 20 us; else it sleeps.
+/// While launches or commands are in flight the thread looks for their ends every 20 us; else it sleeps. It looks at
+/// the streams that have launches in flight, however many are open.
 class launch_watch {
  public:
   /// @param ordinal  Of the device.
@@ -48,11 +49,12 @@ class launch_watch {
 
   /// @name For streams
   /// @{
-  void add(launch_log& log);
+  void add(launch_log& /*log*/) { streams_.fetch_add(1, std::memory_order_relaxed); }
   /// All its launches have finished. @param events  Their ends are appended.
   void remove(launch_log& log, std::vector<device_event>& events);
   /// A launch has been given to the device.
-  void issued();
+  /// @param first  As `launch_log::end` said.
+  void issued(launch_log& log, bool first);
   /// Whether the next launch should be marked: while anything moves, and otherwise now and then.
   [[nodiscard]] bool mark_launches();
   [[nodiscard]] bool several_streams() const { return streams_.load(std::memory_order_relaxed) > 2; }
@@ -65,9 +67,28 @@ class launch_watch {
 
   static bool count_down(std::atomic<std::int64_t>& left);
 
-  /// Of `logs`, `clock` and `note_in_flight`.
+  /// Of `collect`, `busy_logs`, `clock` and `note_in_flight`.
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
-  [[nodiscard]] const std::vector<launch_log*>& logs() const { return logs_; }
+  /// Reports the launches that have finished, stream by stream.
+  /// @param of_stream  Called with the place of a stream's first event, when all of them are there.
+  /// @returns          Whether some are in flight yet.
+  template <class OfStream>
+  bool collect(std::vector<device_event>& events, OfStream&& of_stream) {
+    {
+      const std::lock_guard lock(newly_busy_mutex_);
+      busy_.insert(busy_.end(), newly_busy_.begin(), newly_busy_.end());
+      newly_busy_.clear();
+    }
+    std::erase_if(busy_, [&](launch_log* log) {
+      const std::size_t first = events.size();
+      const bool in_flight = log->collect(clock_, events);
+      of_stream(first);
+      return !in_flight;
+    });
+    return !busy_.empty();
+  }
+  /// The logs of the streams that had launches in flight when they were collected last.
+  [[nodiscard]] const std::vector<launch_log*>& busy_logs() const { return busy_; }
   [[nodiscard]] gpu_clock& clock() { return clock_; }
   /// Whether launches were issued since the last time, or had not finished then.
   [[nodiscard]] bool take_launched() { return launched_.exchange(false, std::memory_order_relaxed); }
@@ -87,7 +108,9 @@ class launch_watch {
 
   std::mutex mutex_;
   gpu_clock clock_{};
-  std::vector<launch_log*> logs_{};
+  std::vector<launch_log*> busy_{};
+  std::mutex newly_busy_mutex_;            // innermost
+  std::vector<launch_log*> newly_busy_{};  // not yet among them
 
   std::atomic<std::int64_t> marked_left_{launches_marked};
   std::atomic<std::uint32_t> unmarked_{0};

@@ -133,7 +133,7 @@ class managed_memory {
   /// All its launches have finished.
   void remove(launch_log& log);
   /// A launch has been given to the device.
-  void issued() { watch_.issued(); }
+  void issued(launch_log& log, bool first) { watch_.issued(log, first); }
   /// Whether the end of the next launch should be timed: at first, and while there are faults to attribute.
   [[nodiscard]] bool time_launches() { return launch_watch::count_down(timed_left_); }
   [[nodiscard]] bool mark_launches() { return watch_.mark_launches(); }

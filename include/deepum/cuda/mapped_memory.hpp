@@ -118,7 +118,7 @@ class mapped_memory {
   /// @{
   void add(launch_log& log) { watch_.add(log); }
   void remove(launch_log& log);
-  void issued() { watch_.issued(); }
+  void issued(launch_log& log, bool first) { watch_.issued(log, first); }
   [[nodiscard]] static bool time_launches() { return false; }
   [[nodiscard]] bool mark_launches() { return watch_.mark_launches(); }
   [[nodiscard]] bool several_streams() const { return watch_.several_streams(); }

@@ -85,8 +85,7 @@ class basic_stream {
     log_.begin(id, timed, memory_.several_streams(), timed || memory_.mark_launches());
   }
   void end(launch_id /*id*/) {
-    log_.end();
-    memory_.issued();
+    memory_.issued(log_, log_.end());
     if constexpr (has_strict) {
       const bool alone = run_alone_.back();
       run_alone_.pop_back();

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -43,13 +44,14 @@ DEEPUM_SEPARATE void launch_log::begin(launch_id id, bool timed, bool begun, boo
   }
 }
 
-DEEPUM_SEPARATE void launch_log::end() {
+DEEPUM_SEPARATE bool launch_log::end() {
   expects(!open_.empty(), "a launch ends that did not begin");
   entry ended = open_.back();
   open_.pop_back();
   ended.ended = ended.marked ? record(ended.timed) : nullptr;
   const std::lock_guard lock(mutex_);
   added_.push_back(ended);
+  return !std::exchange(collected_, true);
 }
 
 DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_event>& events) {
@@ -62,8 +64,8 @@ DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_ev
     added_.clear();
   }
   const std::size_t finished = finished_now();
-  if (finished == 0) {
-    return !waiting_.empty();
+  if (finished == 0 && !waiting_.empty()) {
+    return true;
   }
   // What is not timed was over when the next one behind it was, or now. What is timed is not held against the host's
   // present: the clock may be ahead of that, and puts faults there too.
@@ -93,7 +95,8 @@ DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_ev
     give_back(waiting_[i].ended, waiting_[i].timed);
   }
   waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(finished));
-  return !waiting_.empty();
+  collected_ = !waiting_.empty() || !added_.empty();
+  return collected_;
 }
 
 DEEPUM_SEPARATE std::optional<bool> launch_log::captured() const {

@@ -65,20 +65,20 @@ DEEPUM_SEPARATE void launch_watch::detach() {
   }
 }
 
-DEEPUM_SEPARATE void launch_watch::add(launch_log& log) {
-  const std::lock_guard lock(mutex_);
-  logs_.push_back(&log);
-  streams_.store(static_cast<int>(logs_.size()), std::memory_order_relaxed);
-}
-
 DEEPUM_SEPARATE void launch_watch::remove(launch_log& log, std::vector<device_event>& events) {
   const std::lock_guard lock(mutex_);
   (void)log.collect(clock_, events);
-  std::erase(logs_, &log);
-  streams_.store(static_cast<int>(logs_.size()), std::memory_order_relaxed);
+  std::erase(busy_, &log);
+  streams_.fetch_sub(1, std::memory_order_relaxed);
+  const std::lock_guard newly(newly_busy_mutex_);
+  std::erase(newly_busy_, &log);
 }
 
-DEEPUM_SEPARATE void launch_watch::issued() {
+DEEPUM_SEPARATE void launch_watch::issued(launch_log& log, bool first) {
+  if (first) {
+    const std::lock_guard lock(newly_busy_mutex_);
+    newly_busy_.push_back(&log);
+  }
   launched_.store(true, std::memory_order_relaxed);
   in_flight_.store(true, std::memory_order_relaxed);
   notify();

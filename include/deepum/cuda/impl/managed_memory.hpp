@@ -125,12 +125,9 @@ DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
   }
   watch_.clock().keep_up();
   const nanoseconds looked = gpu_clock::host_now();
-  bool in_flight = false;
   const bool launched = watch_.take_launched();
   std::size_t front = events.size();
-  for (launch_log* log : watch_.logs()) {
-    const std::size_t from = events.size();
-    in_flight = log->collect(watch_.clock(), events) || in_flight;
+  const bool in_flight = watch_.collect(events, [&](std::size_t from) {
     // A launch that was over at an unknown time goes before the faults: else they were taken to be its own, all of
     // them. Of the stream's launches the order stays.
     std::size_t until = events.size();
@@ -144,7 +141,7 @@ DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
       front += until - from;
       first = front;
     }
-  }
+  });
   // The driver knows of a fault before the launch goes on, so that after the ends of launches come all their faults.
   take_faults(in_flight, launched, looked, events);
   watch_.note_in_flight(in_flight);
@@ -305,8 +302,8 @@ DEEPUM_SEPARATE void managed_memory::take_faults(bool in_flight, bool launched, 
   if (!feed_->alive()) {
     feed_alive_.store(false, std::memory_order_relaxed);
   }
-  const bool certain =
-      std::none_of(watch_.logs().begin(), watch_.logs().end(), [](const launch_log* l) { return l->some_unmarked(); });
+  const bool certain = std::none_of(watch_.busy_logs().begin(), watch_.busy_logs().end(),
+                                    [](const launch_log* l) { return l->some_unmarked(); });
   const auto later = std::stable_partition(samples_.begin(), samples_.end(), [&](const fault_sample& f) {
     return !in_flight || watch_.clock().time_of_fault(f.at) <= looked;
   });

@@ -137,11 +137,7 @@ DEEPUM_SEPARATE void mapped_memory::poll(std::vector<device_event>& events) {
     happened_.clear();
   }
   (void)watch_.take_launched();
-  bool in_flight = false;
-  for (launch_log* log : watch_.logs()) {
-    in_flight = log->collect(watch_.clock(), events) || in_flight;
-  }
-  watch_.note_in_flight(in_flight);
+  watch_.note_in_flight(watch_.collect(events, [](std::size_t) {}));
 }
 
 DEEPUM_SEPARATE void mapped_memory::detach() {

@@ -1,0 +1,118 @@
+#include "cuda/fake_gpu.hpp"
+#include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/launch_watch.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace launch_watch_test {
+
+using namespace deepum_test;
+using deepum::device_event;
+using deepum::launch_id;
+
+void nothing() {}
+
+/// Some streams with their logs, and the watch over them, without its thread.
+struct bench {
+  struct one {
+    explicit one(deepum::cuda::launch_watch& owner) : watch(owner) {
+      REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+      log = std::make_unique<deepum::cuda::launch_log>(stream);
+      watch.add(*log);
+    }
+    ~one() {
+      std::vector<device_event> events;
+      watch.remove(*log, events);
+      log.reset();
+      (void)cudaStreamDestroy(stream);
+    }
+    one(const one&) = delete;
+    one& operator=(const one&) = delete;
+
+    deepum::cuda::launch_watch& watch;
+    cudaStream_t stream = nullptr;
+    std::unique_ptr<deepum::cuda::launch_log> log{};
+  };
+
+  explicit bench(std::size_t count) {
+    fake_cuda::register_kernel(nothing);
+    for (std::size_t i = 0; i < count; ++i) {
+      streams.push_back(std::make_unique<one>(watch));
+    }
+  }
+  void launch(std::size_t stream) {
+    one& s = *streams[stream];
+    s.log->begin(launch_id{++issued}, false, false);
+    std::array<void*, 1> args{nullptr};
+    CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(nothing), dim3(1), dim3(1), args.data(), 0, s.stream) ==
+          cudaSuccess);
+    watch.issued(*s.log, s.log->end());
+  }
+  /// @returns  Whether launches are in flight yet.
+  bool collect() {
+    const std::lock_guard lock(watch.mutex());
+    const bool in_flight = watch.collect(events, [&](std::size_t) { ++looked_at; });
+    CHECK(in_flight != watch.busy_logs().empty());
+    return in_flight;
+  }
+
+  fake_gpu gpu;
+  deepum::cuda::launch_watch watch{0};
+  std::vector<std::unique_ptr<one>> streams{};
+  std::vector<device_event> events{};
+  std::uint64_t issued = 0;
+  std::uint64_t looked_at = 0;  // streams, by all calls of collect
+};
+
+TEST_CASE("streams without launches in flight are not looked at, however many are open") {
+  bench b(200);
+  CHECK_FALSE(b.collect());
+  CHECK(b.looked_at == 0);
+  for (std::size_t s = 0; s < 200; ++s) {
+    b.launch(s);
+    (void)cudaStreamSynchronize(b.streams[s]->stream);
+  }
+  CHECK_FALSE(b.collect());
+  CHECK(b.looked_at == 200);
+  CHECK(b.events.size() == 200);
+  for (int i = 0; i < 100; ++i) {
+    b.launch(7);
+    (void)cudaStreamSynchronize(b.streams[7]->stream);
+    CHECK_FALSE(b.collect());
+    CHECK_FALSE(b.collect());
+  }
+  CHECK(b.looked_at == 300);
+  CHECK(b.events.size() == 300);
+}
+
+TEST_CASE("a stream is looked at until its last launch is over, and one that ends is not any more") {
+  bench b(3);
+  fake_cuda::hold(b.streams[0]->stream);
+  b.launch(0);
+  b.launch(1);
+  b.launch(0);
+  (void)cudaStreamSynchronize(b.streams[1]->stream);
+  CHECK(b.collect());
+  CHECK(b.collect());
+  CHECK(b.watch.busy_logs().size() == 1);
+  CHECK(b.events.size() == 1);
+  b.launch(2);
+  (void)cudaStreamSynchronize(b.streams[2]->stream);
+  b.streams.pop_back();  // before anybody has looked
+  CHECK(b.collect());
+  CHECK(b.watch.busy_logs().size() == 1);
+  fake_cuda::resume(b.streams[0]->stream);
+  (void)cudaStreamSynchronize(b.streams[0]->stream);
+  CHECK_FALSE(b.collect());
+  CHECK(b.events.size() == 3);
+}
+
+}  // namespace launch_watch_test
