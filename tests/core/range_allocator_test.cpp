@@ -150,4 +150,72 @@ TEST_CASE("with larger blocks, ranges of half a block begin at one, and smaller 
   CHECK(space.try_allocate(bytes{block.count / 2 - 256}) == bytes{2 * block.count});
 }
 
+TEST_CASE("the cost of a range grows with the logarithm of the gaps, whatever makes them unfit") {
+  constexpr int ranges = 4000;
+  const auto looked_at = [](bytes capacity, auto&& fill) {
+    range_allocator a(capacity);
+    fill(a);
+    return static_cast<double>(a.gaps_looked_at()) / ranges;
+  };
+  const auto allocate = [](range_allocator& a, bytes size, bytes alignment = range_allocator::granularity) {
+    for (int i = 0; i < ranges; ++i) {
+      REQUIRE(a.try_allocate(size, alignment).has_value());
+    }
+  };
+  constexpr double most = 80;  // a search tree of 4,000 gaps is some 30 deep
+  // Each leaves half a block that no other can begin in.
+  CHECK(looked_at(16_GiB, [&](range_allocator& a) { allocate(a, 1_MiB); }) < most);
+  CHECK(looked_at(16_GiB, [&](range_allocator& a) { allocate(a, 1500_KiB); }) < most);
+  CHECK(looked_at(16_GiB, [&](range_allocator& a) { allocate(a, 260_KiB, 1_MiB); }) < most);
+  CHECK(looked_at(16_GiB, [&](range_allocator& a) { allocate(a, 300_KiB, 512_KiB); }) < most);
+  // Gaps that a block boundary divides, so that none of their parts is large enough.
+  CHECK(looked_at(16_GiB, [&](range_allocator& a) {
+          std::vector<bytes> first;
+          for (int i = 0; i < ranges; ++i) {
+            for (int k = 0; k < 3; ++k) {
+              const bytes at = *a.try_allocate(600_KiB);
+              if (k == 0) {
+                first.push_back(at);
+              }
+            }
+          }
+          for (const bytes at : first) {
+            a.release(at, 600_KiB);
+          }
+          allocate(a, 700_KiB);
+        }) < 5 * most);
+}
+
+TEST_CASE("random requests with blocks of 16 MiB and large alignments give ranges that keep all rules") {
+  constexpr bytes block{std::uint64_t{16} << 20};
+  std::mt19937_64 generator(7);
+  const auto below = [&](std::uint64_t n) { return generator() % n; };
+  range_allocator a(64 * block, block);
+  std::vector<std::pair<bytes, bytes>> held;
+  for (std::size_t step = 0; step < deepum_test::scaled(4000); ++step) {
+    if (below(5) < 3) {
+      const bytes size{1 + below(std::uint64_t{1} << (8 + below(18)))};
+      const bytes alignment{std::uint64_t{1} << below(26)};
+      const auto got = a.try_allocate(size, alignment);
+      if (!got) continue;
+      CHECK(got->count % std::max<std::uint64_t>(alignment.count, 256) == 0);
+      const bool large = size.count >= block.count / 2;
+      CHECK((large ? got->count % block.count == 0
+                   : got->count / block.count == (got->count + size.count - 1) / block.count));
+      for (const auto& [at, length] : held) {
+        REQUIRE((got->count >= at.count + length.count || got->count + size.count <= at.count));
+      }
+      held.emplace_back(*got, size);
+    } else if (!held.empty()) {
+      const std::size_t i = below(held.size());
+      a.release(held[i].first, held[i].second);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  for (const auto& [at, length] : held) {
+    a.release(at, length);
+  }
+  CHECK(a.largest_gap() == 64 * block);
+}
+
 }  // namespace range_allocator_test

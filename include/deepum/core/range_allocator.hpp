@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/gap_index.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -9,8 +10,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
-#include <utility>
 
 namespace deepum {
 inline namespace v0 {
@@ -22,18 +21,22 @@ inline namespace v0 {
 /// fill the gaps behind them, share blocks, and never straddle a block boundary. Given-back ranges merge with their
 /// neighbours.
 ///
-/// Not synchronised. Cost: logarithmic in the number of gaps, plus the gaps that are large enough but badly aligned.
+/// Not synchronised. Cost: logarithmic in the number of gaps, for alignments of up to a block.
 class range_allocator {
  public:
-  static constexpr bytes granularity{256};  ///< every range begins and ends at a multiple of it
+  static constexpr bytes granularity{256};                        ///< every range begins and ends at a multiple
+  static constexpr bytes largest_block{std::uint64_t{32} << 20};  ///< that a block may be
 
   /// @param capacity  Length of the address range; a multiple of `granularity`.
-  /// @param block     Size of a block, a power of two.
+  /// @param block     Size of a block, a power of two of at most 32 MiB.
   explicit range_allocator(bytes capacity, bytes block = block_size)
       : capacity_(capacity),
         free_(capacity),
-        block_(block) {
+        block_(block),
+        gaps_(granularity.count, block.count) {
     expects(capacity.count % granularity.count == 0, "the capacity is a multiple of the granularity");
+    expects(block > granularity && (block.count & (block.count - 1)) == 0 && block <= largest_block,
+            "a block is a power of two, larger than the granularity and of at most 32 MiB");
     if (capacity.count > 0) {
       add_gap(0, capacity.count);
     }
@@ -52,18 +55,18 @@ class range_allocator {
       return std::nullopt;
     }
     const std::uint64_t need = rounded(size).count;
-    for (auto gap = by_size_.lower_bound({need, 0}); gap != by_size_.end(); ++gap) {
-      const auto [length, begin] = *gap;
-      const std::uint64_t at = place(begin, need, size, alignment);
-      if (at - begin <= length - need) {
-        take_gap(begin, length);
-        add_gap(begin, at - begin);
-        add_gap(at + need, begin + length - at - need);
-        free_ -= bytes{need};
-        return bytes{at};
-      }
+    const bool large = size >= bytes{block_.count / 2};
+    const std::optional<gap> found =
+        large ? gaps_.find_large(need, alignment.count) : gaps_.find_small(need, alignment.count);
+    if (!found) {
+      return std::nullopt;
     }
-    return std::nullopt;
+    const std::uint64_t at = place(found->begin, need, size, alignment);
+    take_gap(found->begin, found->length);
+    add_gap(found->begin, at - found->begin);
+    add_gap(at + need, found->end() - at - need);
+    free_ -= bytes{need};
+    return bytes{at};
   }
 
   /// Gives a range back.
@@ -95,9 +98,16 @@ class range_allocator {
   [[nodiscard]] bytes capacity() const { return capacity_; }
   /// Bytes in all gaps together.
   [[nodiscard]] bytes free() const { return free_; }
-  [[nodiscard]] bytes largest_gap() const { return by_size_.empty() ? bytes{} : bytes{by_size_.rbegin()->first}; }
+  [[nodiscard]] bytes largest_gap() const {
+    const std::optional<gap> longest = gaps_.longest();
+    return longest ? bytes{longest->length} : bytes{};
+  }
+  /// Gaps that all calls so far have looked at to find room: what they cost.
+  [[nodiscard]] std::uint64_t gaps_looked_at() const { return gaps_.looked_at(); }
 
  private:
+  using gap = detail::gap_index::gap;
+
   static constexpr std::uint64_t align_up(std::uint64_t x, std::uint64_t to) { return (x + to - 1) & ~(to - 1); }
 
   /// Where a range would begin in a gap that begins at `begin`.
@@ -115,19 +125,19 @@ class range_allocator {
   void add_gap(std::uint64_t begin, std::uint64_t length) {
     if (length > 0) {
       by_offset_.emplace(begin, length);
-      by_size_.emplace(length, begin);
+      gaps_.insert({begin, length});
     }
   }
   void take_gap(std::uint64_t begin, std::uint64_t length) {
     by_offset_.erase(begin);
-    by_size_.erase({length, begin});
+    gaps_.erase({begin, length});
   }
 
   bytes capacity_;
   bytes free_;
   bytes block_;
-  std::map<std::uint64_t, std::uint64_t> by_offset_{};           // begin -> length
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_{};  // (length, begin)
+  std::map<std::uint64_t, std::uint64_t> by_offset_{};  // begin -> length
+  detail::gap_index gaps_;                              // the same ones
 };
 
 }  // namespace v0
