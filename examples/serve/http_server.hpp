@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "connection.hpp"
 #include "generate_request.hpp"
 #include "generation.hpp"
 #include "httplib.h"
@@ -54,6 +55,33 @@ class connection_threads : public httplib::ThreadPool {
   std::atomic<std::size_t>& open_;
 };
 
+/// A connection as the library knows one. Versions of the library differ in what they ask of it.
+class library_stream : public httplib::Stream {
+ public:
+  explicit library_stream(connection& of) : of_(of) {}
+
+  // NOLINTBEGIN(modernize-use-override): some versions have these, some have not
+  [[nodiscard]] virtual bool is_readable() const { return of_.can_read(); }
+  [[nodiscard]] virtual bool is_writable() const { return of_.can_write(); }
+  [[nodiscard]] virtual bool wait_readable() const { return of_.can_read(); }
+  [[nodiscard]] virtual bool wait_writable() const { return of_.can_write(); }
+  [[nodiscard]] virtual time_t duration() const { return 0; }
+  // NOLINTEND(modernize-use-override)
+  ssize_t read(char* to, std::size_t n) override { return of_.read(to, n); }
+  ssize_t write(const char* from, std::size_t n) override { return of_.write(from, n); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { nobody(ip, port); }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { nobody(ip, port); }
+  [[nodiscard]] socket_t socket() const override { return of_.socket(); }
+
+ private:
+  /// No endpoint asks who the client is.
+  static void nobody(std::string& ip, int& port) {
+    ip.clear();
+    port = 0;
+  }
+  connection& of_;
+};
+
 /// The endpoints. Each connection serves one request and is then closed: nothing that a request leaves unread can be
 /// taken for the next one, and nobody who is idle keeps a thread.
 ///
@@ -72,13 +100,12 @@ class http_server : private httplib::Server {
         metrics_(metrics),
         arena_text_(std::move(arena_text)),
         device_clock_(std::move(device_clock)) {
-    set_keep_alive_max_count(1);
-    set_keep_alive_timeout(seconds_to_begin);
-    set_read_timeout(seconds_of_silence);
-    set_write_timeout(seconds_of_silence);
     set_tcp_nodelay(true);
     new_task_queue = [this] { return new connection_threads(options_.threads, open_); };
-    set_pre_routing_handler([this](const httplib::Request& q, httplib::Response& r) { return refuse(q, r); });
+    set_pre_routing_handler([this](const httplib::Request& q, httplib::Response& r) {
+      served()->head_has_ended();
+      return refuse(q, r);
+    });
     Get("/healthz", [this](const httplib::Request& /*request*/, httplib::Response& r) { health(r); });
     Get("/metrics", [this](const httplib::Request& /*request*/, httplib::Response& r) { all_metrics(r); });
     Post("/generate", [this](const httplib::Request& q, httplib::Response& r, const httplib::ContentReader& reader) {
@@ -89,6 +116,11 @@ class http_server : private httplib::Server {
     });
     // What the library itself refuses has no text yet.
     set_error_handler([](const httplib::Request& /*request*/, httplib::Response& r) {
+      if (served()->what_is_wrong() == connection::fault::head_too_long && r.status != 414) {
+        answer(r, 431, absl::StrCat("the head of a request may have ", connection_limits{}.head, " bytes"));
+      } else if (served()->what_is_wrong() == connection::fault::head_too_slow) {
+        answer(r, 408, "the head of the request came too slowly");
+      }
       if (r.body.empty()) answer(r, r.status, "this is no request that the server understands");
     });
     set_logger([this](const httplib::Request& q, const httplib::Response& r) {
@@ -128,8 +160,7 @@ class http_server : private httplib::Server {
 
  private:
   static constexpr int backlog = 512;
-  static constexpr time_t seconds_to_begin = 2;
-  static constexpr time_t seconds_of_silence = 5;
+  static constexpr std::chrono::seconds time_to_begin{2};
   static constexpr std::chrono::seconds time_of_body{10};
   static constexpr std::chrono::milliseconds look_again{5};
   static constexpr std::chrono::milliseconds time_to_be_heard{1000};
@@ -155,6 +186,32 @@ class http_server : private httplib::Server {
     server_metrics& metrics_;
     generation_ptr of_;
   };
+
+  // The connection that this thread serves.
+  static connection*& served() {
+    thread_local connection* now = nullptr;
+    return now;
+  }
+  // In place of the library's own, which reads heads without a limit.
+  bool process_and_close_socket(socket_t socket) override {
+    connection_limits limits;
+    limits.body = 8 * (options_.limits.body + (std::size_t{1} << 20));  // as it is sent: chunks of a few bytes, say
+    connection client(socket, limits);
+    served() = &client;
+    library_stream stream(client);
+    const bool answered = client.begins(time_to_begin) && answer_request(stream);
+    served() = nullptr;
+    return answered;
+  }
+  template <class Stream>
+  bool answer_request(Stream& stream) {
+    bool closed = false;
+    if constexpr (requires { this->process_request(stream, true, closed, nullptr); }) {
+      return this->process_request(stream, true, closed, nullptr);
+    } else {  // later versions
+      return this->process_request(stream, std::string{}, 0, std::string{}, 0, true, closed, nullptr);
+    }
+  }
 
   static bool is_endpoint(std::string_view path) {
     return path == "/generate" || path == "/metrics" || path == "/healthz";

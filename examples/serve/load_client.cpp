@@ -211,6 +211,13 @@ std::vector<std::pair<std::string, int>> bad_requests() {
   bad.emplace_back("GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404);
   bad.emplace_back("\x16\x03\x01 no HTTP at all\r\n\r\n", 400);
   bad.emplace_back(absl::StrCat("GET /", std::string(9000, 'x'), " HTTP/1.1\r\nHost: x\r\n\r\n"), 414);
+  bad.emplace_back(absl::StrCat("GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", std::string(20'000, 'x'), "\r\n\r\n"), 431);
+  std::string lines = "GET /healthz HTTP/1.1\r\nHost: x\r\n";
+  while (lines.size() < (std::size_t{3} << 20)) {
+    lines += "A: b\r\n";
+  }
+  bad.emplace_back(lines, 431);  // a head that has no end
+  bad.emplace_back(std::string(std::size_t{3} << 20, 'x'), 414);
   return bad;
 }
 
