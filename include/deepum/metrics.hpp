@@ -34,11 +34,12 @@ struct metric {
   bool level = false;  // else it only grows
 };
 
-[[nodiscard]] inline std::array<metric, 18> metrics_of(const statistics& s) {
+[[nodiscard]] inline std::array<metric, 19> metrics_of(const statistics& s) {
   const policy_statistics& p = s.policy;
   return {{
       {"launches", "", "Launches that were issued.", s.launches},
       {"launches_finished", "", "Launches that finished.", s.finished},
+      {"launches_refused", "", "Launches that were issued and refused: they can never begin.", s.refused_launches},
       {"faults", "", "Page faults that the device reported.", s.faults},
       {"faults_lost", "", "Page faults that happened and were not reported.", s.lost_faults},
       {"discarded_blocks", "blocks", "Blocks whose contents a fact said were dead.", s.discarded},

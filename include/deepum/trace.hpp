@@ -74,7 +74,7 @@ class trace {
   static void write(std::ostream& out, std::span<const trace* const> runs);
 
  private:
-  enum class track : std::uint8_t { span, launch, wait, fault, arrived, departed, copied, cleaned };
+  enum class track : std::uint8_t { span, launch, refused, wait, fault, arrived, departed, copied, cleaned };
 
   struct entry {
     track what = track::span;
@@ -110,6 +110,7 @@ class trace {
   // --- recording ---------------------------------------------------------------------------------------------------
 
   void see_launch(const device_event& e);
+  void see_refusal(const device_event& e);
   void see_wait(const device_event& e, launch_id launch);
   void keep_wait(entry e);
   void see_copy(const device_event& e, track what, nanoseconds& until);

@@ -180,6 +180,22 @@ TEST_CASE("launches are ranges, what moves blocks are marks") {
   CHECK(see(finished, 7) == lines{"mark stall of a launch [5] 5000"});  // of one that it has not seen begin
 }
 
+TEST_CASE("a launch that is refused ends, with a mark") {
+  deepum::interop::nvtx_marks marks;
+  deepum::launch_record record;
+  record.name = "large";
+  device_event issued = event(kind::launch_issued);
+  issued.record = &record;
+  marks.see(issued, launch_id{3});
+  (void)taken();
+  device_event refused = event(kind::launch_refused);
+  refused.launch = launch_id{3};
+  marks.see(refused, launch_id{3});
+  CHECK(taken() == std::vector<std::string>{"mark refused large [1] 3", "end large"});
+  marks.see(refused, launch_id{3});
+  CHECK(taken().empty());
+}
+
 TEST_CASE("ranges that are open end with their owner") {
   (void)taken();
   deepum::launch_record record;

@@ -35,6 +35,7 @@ statistics filled() {
   s.dropped = 112;
   s.unprepared_launches = 113;
   s.oversized_launches = 114;
+  s.refused_launches = 121;
   s.policy = {.launches = 115,
               .predicted = 116,
               .mispredicted = 117,

@@ -161,6 +161,22 @@ TEST_CASE("a wait lies where the stream was idle, and else in its launch") {
   check_viewable(r.events());
 }
 
+TEST_CASE("a launch that is refused is a mark on its stream, and in flight no more") {
+  recorder r;
+  r.issue(1, "first", 0, us(10));
+  r.issue(2, "too large", 0, us(20));
+  r.finish(1, us(10), us(30));
+  r.made.see({.what = kind::launch_refused, .launch = launch_id{2}, .at = us(40)}, launch_id{2});
+  r.finish(2, us(30), us(50));  // nobody says so
+  CHECK(r.events("launch").size() == 1);
+  const std::vector<json> refused = r.events("refused");
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0]["ts"] == 30.0);
+  CHECK(refused[0]["args"]["launch"] == 2);
+  CHECK(refused[0]["args"]["name"] == "too large");
+  check_viewable(r.events());
+}
+
 TEST_CASE("copies of one direction follow one another; what was not copied has no length") {
   recorder r;
   r.move(kind::arrived, blocks(0, 4), us(10), us(30));

@@ -739,6 +739,10 @@ class engine {
     if constexpr (faultless) {
       demand_.moved();
     }
+    ++state_.statistics.refused_launches;
+    if (options_.observer) {
+      options_.observer({.what = device_event::kind::launch_refused, .launch = id, .at = memory_.now()}, id);
+    }
     state_.stirred = true;
     note_pressure();
     return record;
@@ -851,6 +855,7 @@ class engine {
         break;
       case device_event::kind::launch_issued:
       case device_event::kind::launch_released:
+      case device_event::kind::launch_refused:
         return;  // no memory kind reports them
     }
     if (options_.observer) {

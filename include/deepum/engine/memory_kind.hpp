@@ -26,6 +26,7 @@ struct device_event {
     failed,           ///< the command `ticket` failed; blocks without an arrived/departed event stayed where they were
     launch_issued,    ///< of the engine, for observers: `record` was submitted
     launch_released,  ///< of the engine, for observers: `launch` was held back from `began` on, while nothing executed
+    launch_refused,   ///< of the engine, for observers: `launch`, which was issued, will never begin
     copied,  ///< for observers: `range`, which had arrived before, was copied to the device from `began` to `at`
   };
   kind what = kind::completed;

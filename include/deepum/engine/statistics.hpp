@@ -47,6 +47,7 @@ struct traffic {
 struct statistics {
   std::uint64_t launches = 0;           ///< issued
   std::uint64_t finished = 0;           ///< finished
+  std::uint64_t refused_launches = 0;   ///< issued, and refused when it turned out that they can never begin
   std::uint64_t faults = 0;             ///< page faults that the device reported; blocks that a launch was held back
                                         ///< for, and nobody was bringing, where memory never faults
   std::uint64_t lost_faults = 0;        ///< page faults that happened and were not reported
@@ -71,6 +72,7 @@ struct statistics {
   friend statistics operator-(statistics a, const statistics& b) {
     a.launches -= b.launches;
     a.finished -= b.finished;
+    a.refused_launches -= b.refused_launches;
     a.faults -= b.faults;
     a.lost_faults -= b.lost_faults;
     a.in = a.in - b.in;

@@ -82,6 +82,9 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
     case device_event::kind::launch_released:
       see_wait(e, launch);
       break;
+    case device_event::kind::launch_refused:
+      see_refusal(e);
+      break;
     case device_event::kind::launch_finished:
       see_launch(e);
       break;
@@ -174,6 +177,17 @@ DEEPUM_SEPARATE void trace::see_launch(const device_event& e) {
         .at = e.at,
         .stalled = e.stalled});
   last.launch = e.at;
+}
+
+DEEPUM_SEPARATE void trace::see_refusal(const device_event& e) {
+  if (const auto found = in_flight_.find(e.launch.value); found != in_flight_.end()) {
+    keep({.what = track::refused,
+          .stream = found->second.stream,
+          .name = found->second.name,
+          .launch = e.launch.value,
+          .at = e.at});
+    in_flight_.erase(found);
+  }
 }
 
 DEEPUM_SEPARATE void trace::see_wait(const device_event& e, launch_id launch) {
@@ -272,7 +286,7 @@ DEEPUM_SEPARATE void trace::write_run(writer& file, int process) const {
   for_each([&](const entry& e) {
     const bool lasts = e.copied || e.what == track::span || e.what == track::launch || e.what == track::wait;
     origin = std::min(origin, lasts ? e.began : e.at);
-    if (e.what == track::launch || e.what == track::wait) {
+    if (e.what == track::launch || e.what == track::refused || e.what == track::wait) {
       streams.insert(e.stream);
     }
   });
@@ -375,6 +389,12 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
       file.number("launch", e.launch);
       file.number("stalled_ns", static_cast<std::uint64_t>(e.stalled.count()));
       file.raw(e.timed ? ",\"timed\":true" : ",\"timed\":false");
+      file.end();
+      break;
+    case track::refused:
+      begin_instant(file, process, launches_row(e.stream), "refused", "refused", at);
+      file.number("launch", e.launch);
+      file.text("name", names_[e.name]);
       file.end();
       break;
     case track::wait:

@@ -21,7 +21,8 @@ namespace interop {
 
 /// Shows in Nsight Systems, in the domain "deepum", what an arena does.
 ///
-/// * A launch is a range with its name, from when the program issues it to when its end is noticed.
+/// * A launch is a range with its name, from when the program issues it to when its end is noticed. One that is refused
+///   is a mark too, `refused NAME`.
 /// * Copies and what else moves blocks are marks, at the time when the arena learns of their end: `prefetch predicted`,
 ///   `evict make_room`, with the bytes as payload. Faults are marks with the block.
 /// * A stall is a mark at its end, with its nanoseconds as payload.
@@ -118,6 +119,9 @@ class nvtx_marks {
       case kind::launch_released:
         stall(launch, e.at - e.began);
         break;
+      case kind::launch_refused:
+        refuse(launch);
+        break;
       case kind::launch_finished:
         stall(e.launch, e.stalled);
         end(e.launch);
@@ -181,6 +185,14 @@ class nvtx_marks {
     a.payload.ullValue = launch.value;
     const std::lock_guard lock(mutex_);
     open_[launch.value] = {nvtxDomainRangeStartEx(domain_, &a), name};
+  }
+  void refuse(launch_id launch) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = open_.find(launch.value); found != open_.end()) {
+      mark(category::launch, "refused " + found->second.name, launch.value);
+      nvtxDomainRangeEnd(domain_, found->second.range);
+      open_.erase(found);
+    }
   }
   void end(launch_id launch) {
     const std::lock_guard lock(mutex_);
