@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,6 +33,10 @@ inline namespace v0 {
 /// How a stream is set up.
 struct stream_options {
   std::optional<std::uint32_t> lookahead{};  ///< degree N: launches ahead to prefetch for; nothing: the policy's own
+  /// Ordered with the legacy default stream (`cudaStreamLegacy`, the stream of `kernel<<<grid, block>>>`): each waits
+  /// for what was enqueued in the other before. Else the two are not ordered, as with `cudaStreamNonBlocking`. On the
+  /// simulated GPU, which has no default stream, it means nothing.
+  bool blocking = false;
 };
 
 namespace detail {
@@ -159,11 +164,27 @@ class stream {
  public:
   using native_type = typename Memory::stream_type;
   using event_type = typename Memory::event_type;
+  /// What `call` gives to its function: `cudaStream_t`, on the simulated GPU `sim::stream&`.
+  using handle_type = decltype(std::declval<native_type&>().native());
 
+  /// A stream of its own: ordered with no other one, and with the default stream as `stream_options::blocking` says.
   /// @errors  `status::unsupported` for more streams than an arena numbers; those of the device.
   explicit stream(arena<Memory>& owner, stream_options options = {})
       : arena_(owner),
-        native_(owner.memory()),
+        native_(owner.memory(), options.blocking),
+        id_(owner.engine().open_stream(options.lookahead)) {
+    arena_.stream_opened();
+  }
+  /// On a stream that the program has, the default stream too: launches keep their order with all that the program
+  /// enqueues there itself. Of that the library sees nothing: on memory that never faults it has to go through `call`,
+  /// and `mark_inactive`, `discard` and `deallocate` wait for launches of the library alone.
+  /// @param existing  A stream of the arena's device. Not owned: it outlives this, which ends with a synchronisation.
+  /// @errors  As above; `status::invalid_argument` for a simulated stream of other memory.
+  template <class Existing>
+    requires std::convertible_to<Existing, handle_type>
+  stream(arena<Memory>& owner, Existing&& existing, stream_options options = {})
+      : arena_(owner),
+        native_(owner.memory(), static_cast<handle_type>(std::forward<Existing>(existing))),
         id_(owner.engine().open_stream(options.lookahead)) {
     arena_.stream_opened();
   }
@@ -239,6 +260,17 @@ class stream {
       const std::array<operand, 2> operands{operand{t, size, access::overwrite}, operand{f, size, access::read}};
       return transfer("memcpy", operands, [&] { native_.copy(t, f, size.count); });
     });
+  }
+  /// `memcpy`, and returns when the copy is done, as `cudaMemcpy` does: behind what this stream holds, and behind
+  /// nothing else.
+  /// @errors  Those of `memcpy` and of `synchronize`; `status::unsupported` while a graph is recorded.
+  launch_id memcpy_and_wait(void* to, const void* from, bytes n) {
+    if (recording_) {
+      throw error(status::unsupported, "a graph cannot record that the host waits for a copy; record memcpy");
+    }
+    const launch_id last = memcpy(to, from, n);
+    synchronize();
+    return last;
   }
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) {

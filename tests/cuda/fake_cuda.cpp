@@ -66,9 +66,13 @@ struct use {
   bool writes;
 };
 
+struct fifo;
+
 struct operation {
   std::function<void()> work;
   std::vector<use> uses;  ///< as far as they are known before it begins
+  /// What has to be finished in other streams before: the order that the legacy stream makes.
+  std::vector<std::pair<std::shared_ptr<fifo>, std::uint64_t>> behind;
 };
 
 /// Operations that were captured. A graph and what was made of it are the same here.
@@ -82,6 +86,7 @@ struct fifo {
   std::vector<use> uses;  ///< of the operation that is executed
   std::uint64_t issued = 0;
   std::uint64_t finished = 0;
+  bool blocking = true;  ///< ordered with the legacy stream, which is so too
   bool held = false;
   bool capturing = false;
   bool captures_globally = true;              ///< the capture forbids things to all threads
@@ -471,6 +476,10 @@ void work(fifo& f) {
     if (state& s = rt().now; s.longest_delay.count() > 0) {
       delay = std::chrono::microseconds(s.random() % static_cast<std::uint64_t>(s.longest_delay.count()));
     }
+    for (const auto& [other, issued] : next.behind) {
+      lock.wait([&, count = issued] { return other->finished >= count || rt().now.broken != cudaSuccess; });
+      acquire_order(other.get());
+    }
     if (rt().now.broken != cudaSuccess) next.work = nullptr;
     acquire_order(&f);
     lock.unlock();
@@ -488,8 +497,9 @@ void work(fifo& f) {
   }
 }
 
-std::shared_ptr<fifo> start_stream(const void* handle) {
+std::shared_ptr<fifo> start_stream(const void* handle, bool blocking = true) {
   auto f = std::make_shared<fifo>();
+  f->blocking = blocking;
   f->context = handle == nullptr ? nullptr : current_context;
   f->worker = std::thread([f] { work(*f); });
   rt().now.streams[handle] = f;
@@ -507,6 +517,28 @@ std::shared_ptr<fifo> find_stream(cudaStream_t stream) {
   return key(stream) == nullptr ? start_stream(nullptr) : nullptr;
 }
 
+/// What an operation that is put into `f` now has to wait for: in the legacy stream for that of all blocking ones, in
+/// these for that of the legacy one.
+std::vector<std::pair<std::shared_ptr<fifo>, std::uint64_t>> others_before(const fifo& f) {
+  std::vector<std::pair<std::shared_ptr<fifo>, std::uint64_t>> behind;
+  const auto legacy = rt().now.streams.find(nullptr);
+  if (!f.blocking || legacy == rt().now.streams.end()) return behind;
+  const auto add = [&](const std::shared_ptr<fifo>& other) {
+    if (other.get() != &f && other->blocking && other->finished != other->issued) {
+      behind.emplace_back(other, other->issued);
+    }
+  };
+  if (legacy->second.get() != &f) {
+    add(legacy->second);
+    return behind;
+  }
+  for (const auto& [handle, other] : rt().now.streams) {
+    add(other);
+  }
+  std::for_each(rt().now.destroyed.begin(), rt().now.destroyed.end(), add);
+  return behind;
+}
+
 void put(fifo& f, std::function<void()> work, std::vector<use> uses = {}) {
   if (f.capturing) {
     ++rt().now.counted.captured;
@@ -514,7 +546,7 @@ void put(fifo& f, std::function<void()> work, std::vector<use> uses = {}) {
     return;
   }
   release_order(&f);
-  f.queue.push_back({std::move(work), std::move(uses)});
+  f.queue.push_back({std::move(work), std::move(uses), others_before(f)});
   ++f.issued;
   rt().changed.notify_all();
 }
@@ -1391,7 +1423,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return call("cudaStreamCreateWithFlags", 0, [&](guard&) {
     if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
     *stream = new_handle<cudaStream_t>();
-    start_stream(*stream);
+    start_stream(*stream, flags == cudaStreamDefault);
     return cudaSuccess;
   });
 }

@@ -18,9 +18,10 @@
 /// A CUDA runtime without a GPU. fake_cuda.cpp defines the functions of the runtime API that deepum uses, with the
 /// signatures of the installed headers; a test program links it instead of libcudart. This is what it models.
 ///
-/// One device, and real threads: each stream is a FIFO with a worker of its own, the legacy stream too (it orders
-/// nothing else). A destroyed stream still does its work. cudaFree and its like wait for the device. A copy from or to
-/// pageable memory waits for its stream. All handles differ, so that one that is used too late is found out.
+/// One device, and real threads: each stream is a FIFO with a worker of its own. The legacy stream is ordered with
+/// those that are not made non-blocking, each with what was put into the other before. A destroyed stream still does
+/// its work. cudaFree and its like wait for the device. A copy from or to pageable memory waits for its stream. All
+/// handles differ, so that one that is used too late is found out.
 ///
 /// A kernel is an ordinary function that was registered; it runs once for each launch, on the worker, and says by
 /// `device_touch` what a GPU would touch before it does so.

@@ -56,17 +56,21 @@ class event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream of the device: what `deepum::stream` gives its launches to. Not the default stream, and not ordered with
-/// it.
+/// A stream of the device: what `deepum::stream` gives its launches to.
 ///
 /// Threads: one at a time.
 template <class Memory>
 class basic_stream {
  public:
+  /// A stream of its own.
+  /// @param blocking  Ordered with the legacy default stream, as the streams of `cudaStreamCreate` are. Else not.
   /// @errors  `status::device_failure`.
-  explicit basic_stream(Memory& memory) : memory_(memory), stream_(create(memory)), log_(stream_.get()) {
-    (void)find_driver_function("cuStreamIsCapturing", 10000, is_capturing_);
-    memory_.add(log_);
+  explicit basic_stream(Memory& memory, bool blocking = false) : basic_stream(memory, create(memory, blocking)) {}
+  /// A stream that the program has, the default stream (`cudaStreamLegacy`, nullptr) too. It outlives this.
+  /// @errors  `status::invalid_argument` for `cudaStreamPerThread`; `status::device_failure`.
+  basic_stream(Memory& memory, cudaStream_t existing)
+      : basic_stream(memory, handle(same_everywhere(existing), destroy{.owned = false})) {
+    memory.owner().make_current();
   }
   ~basic_stream() {
     (void)worked(cudaStreamSynchronize(stream_.get()));
@@ -82,7 +86,9 @@ class basic_stream {
       run_alone_.push_back(std::exchange(runs_alone_, false));
     }
     const bool timed = memory_.time_launches();
-    log_.begin(id, timed, memory_.several_streams(), timed || memory_.mark_launches());
+    // What the program enqueues behind an unmarked launch would hide its end for as long as it runs.
+    const bool marked = timed || !stream_.get_deleter().owned || memory_.mark_launches();
+    log_.begin(id, timed, memory_.several_streams(), marked);
   }
   void end(launch_id /*id*/) {
     memory_.issued(log_, log_.end());
@@ -207,14 +213,35 @@ class basic_stream {
 
  private:
   struct destroy {
-    void operator()(cudaStream_t s) const { (void)worked(cudaStreamDestroy(s)); }
+    bool owned = true;
+    void operator()(cudaStream_t s) const {
+      if (owned) {
+        (void)worked(cudaStreamDestroy(s));
+      }
+    }
   };
   using handle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy>;
 
-  static handle create(Memory& memory) {
+  basic_stream(Memory& memory, handle stream) : memory_(memory), stream_(std::move(stream)), log_(stream_.get()) {
+    (void)find_driver_function("cuStreamIsCapturing", 10000, is_capturing_);
+    memory_.add(log_);
+  }
+
+  /// The stream for all threads and source files: 0 may be another one where they are compiled for default streams of
+  /// threads.
+  static cudaStream_t same_everywhere(cudaStream_t existing) {
+    if (existing == cudaStreamPerThread) {
+      throw error(status::invalid_argument,
+                  "cudaStreamPerThread is another stream on each thread; take one of cudaStreamCreate, or "
+                  "cudaStreamLegacy, with which those are ordered");
+    }
+    return existing == nullptr ? cudaStreamLegacy : existing;
+  }
+  static handle create(Memory& memory, bool blocking) {
     memory.owner().make_current();
     cudaStream_t made = nullptr;
-    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaStreamCreateWithFlags(&made, blocking ? cudaStreamDefault : cudaStreamNonBlocking),
+          "cudaStreamCreateWithFlags");
     return handle(made);
   }
 

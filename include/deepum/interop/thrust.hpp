@@ -207,7 +207,7 @@ class thrust_calls {
     const std::uint64_t all = owner_.budget() / owner_.block();
     const std::uint64_t used = operands.empty() && faultless_memory_kind<Memory>
                                    ? in_blocks(owner_.footprint().allocated - storage_.size())
-                                   : detail::distinct_blocks(record);
+                                   : deepum::detail::distinct_blocks(record);
     return all - std::min(all, used);
   }
   [[nodiscard]] std::uint64_t in_blocks(bytes size) const {

@@ -40,9 +40,14 @@ class event {
 /// Threads: any, one launch at a time between `begin` and `end`.
 class stream {
  public:
-  /// @param memory  Its engine hears of finished launches.
-  explicit stream(managed_memory& memory) : stream(memory.owner(), memory.space()) {}
-  explicit stream(mapped_memory& memory) : stream(memory.owner(), memory.space()) {}
+  /// @param memory    Its engine hears of finished launches.
+  /// @param blocking  Means nothing: there is no default stream to be ordered with.
+  explicit stream(managed_memory& memory, bool blocking = false) : stream(memory.owner(), memory.space(), blocking) {}
+  explicit stream(mapped_memory& memory, bool blocking = false) : stream(memory.owner(), memory.space(), blocking) {}
+  /// The same stream again, which outlives this: what either enqueues is in one order.
+  /// @errors  `status::invalid_argument` for a stream of other memory.
+  stream(managed_memory& memory, stream& existing) : stream(memory.owner(), memory.space(), existing) {}
+  stream(mapped_memory& memory, stream& existing) : stream(memory.owner(), memory.space(), existing) {}
   ~stream();
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
@@ -93,12 +98,14 @@ class stream {
   [[nodiscard]] stream& native() { return *this; }
 
  private:
-  stream(device& owner, address_space& listener);
+  stream(device& owner, address_space& listener, bool blocking);
+  stream(device& owner, address_space& listener, stream& existing);
   [[nodiscard]] bool in_an_arena(const executor& operations, const void* p);
   void issue(std::unique_ptr<operation> op);
 
   device& owner_;
-  stream_state state_;
+  std::unique_ptr<stream_state> own_;  // none: the state of an existing one
+  stream_state& state_;
   std::vector<launch_id> open_{};  // the launches between `begin` and `end`, the innermost last
 };
 

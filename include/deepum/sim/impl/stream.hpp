@@ -42,7 +42,9 @@ DEEPUM_SEPARATE void event::synchronize() const {
 DEEPUM_SEPARATE stream::~stream() {
   event_loop::host_call call(owner_.loop());
   call.wait([&] { return state_.queue.empty(); });
-  owner_.operations().remove(state_);
+  if (own_) {
+    owner_.operations().remove(state_);
+  }
 }
 
 DEEPUM_SEPARATE void stream::begin(launch_id id) {
@@ -141,9 +143,20 @@ DEEPUM_SEPARATE bool stream::idle() {
   return state_.queue.empty();
 }
 
-DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener) : owner_(owner), state_(listener) {
+DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener, bool /*blocking*/)
+    : owner_(owner),
+      own_(std::make_unique<stream_state>(listener)),
+      state_(*own_) {
   const auto lock = owner_.loop().lock();
   owner_.operations().add(state_);
+}
+
+DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener, stream& existing)
+    : owner_(owner),
+      state_(existing.state_) {
+  if (state_.space != &listener) {
+    throw error(status::invalid_argument, "a stream of other memory cannot take launches of this arena");
+  }
 }
 
 DEEPUM_SEPARATE bool stream::in_an_arena(const executor& operations, const void* p) {
