@@ -1,7 +1,10 @@
 #pragma once
 
 #include <deepum/arena/allocation_table.hpp>
+#include <deepum/arena/checker.hpp>
+#include <deepum/arena/host_guard.hpp>
 #include <deepum/arena/lending.hpp>
+#include <deepum/arena/new_memory.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
@@ -56,7 +59,15 @@ struct arena_options {
   /// first launches. None, or none there yet: the policy begins with nothing. It does so too, with a line in the log,
   /// where it is no regular file, damaged, or of another policy, version or block table shape.
   std::string tables{};
-  bool checked = false;  ///< checked mode; DEEPUM_CHECK in the environment overrides it
+  /// New memory reads as zero, reused memory too, as `cudaMalloc` in a fresh process has it. Else it holds what others
+  /// have left there. Costs a fill of what was handed out before; on memory that never faults only of what a launch or
+  /// view uses without overwriting all of it.
+  bool zero_new = false;
+  /// Checked mode, for finding wrong declarations: launches run one at a time, new memory and what was given up read as
+  /// no number (new memory as zero with `zero_new`), and a launch that does what it does not declare throws
+  /// `status::wrong_declaration` with its name and the operand. Slow: a launch reads its operands twice more.
+  /// DEEPUM_CHECK in the environment overrides it.
+  bool checked = false;
   std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
   std::function<void(const device_event&, launch_id)> observer{};    ///< see `engine_options`
 };
@@ -116,10 +127,21 @@ class arena {
     if (!options.tables.empty()) {
       load_tables(options.tables, options.log);
     }
+    if (options.checked) {
+      order_ = std::make_unique<detail::launch_order>();
+      if constexpr (detail::guards_addresses<Memory>) {
+        memory_.guard();
+        host_guard_.emplace(memory_.base(), memory_.capacity());
+      }
+    }
     memory_.attach([this] { engine_.pump(); });
+    if (options.checked || options.zero_new) {
+      new_memory_ = std::make_unique<detail::new_memory<arena>>(*this, options.zero_new, order_.get());
+    }
   }
   ~arena() {
     expects(streams_.load() == 0, "an arena is destroyed before its streams");
+    new_memory_.reset();
     memory_.detach();
   }
   arena(const arena&) = delete;
@@ -128,7 +150,8 @@ class arena {
   /// @name Allocation
   /// @{
 
-  /// Memory for `n` elements, which are not constructed.
+  /// Memory for `n` elements, which are not constructed: it holds what others have left there, where `cudaMalloc` in a
+  /// fresh process happens to give zeroes (`arena_options::zero_new`).
   /// @param n   0 gives nullptr.
   /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that
   ///            they may still use would do; meanwhile other threads launch and allocate. Within `stream::call` it does
@@ -166,7 +189,7 @@ class arena {
       }
       settle(unsettled);
       if (address) {
-        return reinterpret_cast<void*>(*address);
+        return handed_out(reinterpret_cast<void*>(*address), size);
       }
       await_finish(*awaited, size);
       finished = *awaited;
@@ -179,6 +202,9 @@ class arena {
   void deallocate(const void* p) {
     if (p == nullptr) {
       return;
+    }
+    if (new_memory_) {
+      forget_new(p);
     }
     const std::lock_guard lock(mutex_);
     std::vector<liveness_change> changes;
@@ -235,6 +261,7 @@ class arena {
   /// The contents are of no value now. Waits until that is done. Blocks that a launch in flight may touch are left
   /// alone.
   void discard(const void* p, bytes size) {
+    give_up(p, size);
     block_range range{};
     {
       const std::lock_guard lock(mutex_);
@@ -254,6 +281,7 @@ class arena {
     if (size.count == 0) {
       return;
     }
+    give_up(p, size);
     const std::lock_guard lock(mutex_);
     std::vector<liveness_change> changes;
     table_.mark_inactive(address_of(p), size, engine_.last_launch(), changes);
@@ -306,33 +334,49 @@ class arena {
     if (size.count == 0) {
       return;
     }
-    const bytes offset = host_uses(p, size, mode);
-    engine_.host_access(blocks_of(offset, size), mode);
-    memory_.host_access(offset, size, mode);
+    (void)bring_to_host({host_uses(p, size, mode), size}, mode);
   }
   /// The host uses the bytes from now on, until `end_host_access`. Blocks until it may. For `host_view`.
   /// @returns  Where it finds them.
   [[nodiscard]] std::byte* begin_host_access(const void* p, bytes size, access mode) {
+    if (size.count == 0) {
+      return host_uses_other_addresses ? nullptr : static_cast<std::byte*>(const_cast<void*>(p));
+    }
+    const byte_span where{host_uses(p, size, mode), size};
+    if (new_memory_ && mode != access::overwrite) {
+      new_memory_->before_host(where);
+    }
+    std::byte* const found = bring_to_host(where, mode);
+    if (new_memory_ && mode == access::overwrite) {
+      new_memory_->host_overwrites(where, found);
+    }
+    return found;
+  }
+  /// The same for whoever fills bytes that nobody has written yet.
+  [[nodiscard]] std::byte* bring_to_host(byte_span where, access mode) {
     if constexpr (!faultless_memory_kind<Memory>) {
-      host_access(p, size, mode);
-      return static_cast<std::byte*>(const_cast<void*>(p));
+      engine_.host_access(blocks_of(where.offset, where.size), mode);
+      memory_.host_access(where.offset, where.size, mode);
+      return memory_.base() + where.offset.count;
     } else {
-      if (size.count == 0) {
-        return nullptr;
-      }
-      const bytes offset = host_uses(p, size, mode);
-      const block_range range = blocks_of(offset, size, block());
+      const block_range range = blocks_of(where.offset, where.size, block());
       engine_.begin_host_access(range, mode);
       wait_until([&] { return engine_.host_may_use(range, mode); });
-      std::byte* found = memory_.host_address(offset, size);
+      std::byte* found = memory_.host_address(where.offset, where.size);
       while (found == nullptr && engine_.relieve_host()) {
         (void)probe_.idle();
-        found = memory_.host_address(offset, size);
+        found = memory_.host_address(where.offset, where.size);
       }
       if (found == nullptr) {
         engine_.end_host_access(range, mode);
-        throw error(status::out_of_host_memory, "the host has no memory for a view of " + std::to_string(size.count) +
+        throw error(status::out_of_host_memory, "the host has no memory for a view of " +
+                                                    std::to_string(where.size.count) +
                                                     " bytes: " + memory_.last_failure());
+      }
+      if constexpr (detail::guards_addresses<Memory>) {
+        if (order_) {
+          memory_.let_host_in(range);
+        }
       }
       return found;
     }
@@ -341,7 +385,13 @@ class arena {
   void end_host_access(const void* p, bytes size, access mode) {
     if constexpr (faultless_memory_kind<Memory>) {
       if (size.count != 0) {
-        engine_.end_host_access(blocks_of(table_.checked(address_of(p), size), size, block()), mode);
+        const block_range range = blocks_of(table_.checked(address_of(p), size), size, block());
+        if constexpr (detail::guards_addresses<Memory>) {
+          if (order_) {
+            memory_.keep_host_out(range);
+          }
+        }
+        engine_.end_host_access(range, mode);
       }
     }
   }
@@ -433,7 +483,7 @@ class arena {
         }
         const std::optional<named_bytes> named = named_by(launch, o);
         if (named) {
-          out.push_back({*named, o.mode, o.size != operand::whole});
+          out.push_back({*named, o.mode, o.size != operand::whole, o.scratch});
         }
         stray = stray || !named;
       }
@@ -519,6 +569,9 @@ class arena {
       const std::lock_guard lock(mutex_);
       if (gives_up_any(operands)) {
         check_reads(record.name, operands);
+        if (order_) {
+          check_updates(record.name, operands);
+        }
         unsettled = use_again(record.name, operands, warning);
       }
       id = engine_.report(std::move(record));
@@ -580,6 +633,10 @@ class arena {
       (void)probe_.idle();
     }
   }
+  /// In which launches run, in checked mode; else null.
+  [[nodiscard]] detail::launch_order* order() const { return order_.get(); }
+  /// What sees that new memory is filled; null where nothing does.
+  [[nodiscard]] detail::new_memory<arena>* new_memory() const { return new_memory_.get(); }
   /// Counts a stream, which the arena must outlive.
   void stream_opened() { ++streams_; }
   /// A stream has ended.
@@ -715,6 +772,23 @@ class arena {
       }
     }
   }
+  /// In checked mode a launch does not update what was given up, unless it overwrites the same bytes as well: a graph
+  /// may do both.
+  void check_updates(std::string_view launch, std::span<const named_operand> operands) const {
+    for (const named_operand& o : operands) {
+      const bytes lost = table_.given_up(o.where.span);
+      const bool overwrites = std::any_of(operands.begin(), operands.end(), [&](const named_operand& other) {
+        return other.mode == access::overwrite && overlap(other.where.span, o.where.span);
+      });
+      if (o.mode == access::update && !overwrites && lost.count != 0 && (o.sized || lost == o.where.span.size)) {
+        throw error(status::wrong_declaration,
+                    "launch '" + std::string(launch) + "' updates " + text_of(o) + ", of which " +
+                        std::to_string(lost.count) +
+                        " were given up (mark_inactive), so that what they hold is undefined: declare overwrites(p, n) "
+                        "where it writes all of them, or mark_active before");
+      }
+    }
+  }
   /// What a launch writes is in use again.
   /// @param warning  A line for the log, where it is worth one.
   [[nodiscard]] std::vector<block_range> use_again(std::string_view launch, std::span<const named_operand> operands,
@@ -759,6 +833,41 @@ class arena {
     if (log_) {
       log_(line);
     }
+  }
+  void* handed_out(void* p, bytes size) {
+    if (new_memory_) {
+      try {
+        new_memory_->allocated(span_at(p, size));
+      } catch (...) {
+        deallocate(p);
+        throw;
+      }
+    }
+    return p;
+  }
+  /// An allocation is about to be given back.
+  void forget_new(const void* p) {
+    std::optional<byte_span> whole;
+    {
+      const std::lock_guard lock(mutex_);
+      whole = table_.whole(address_of(p));
+    }
+    if (whole) {
+      new_memory_->freed(*whole);
+    }
+  }
+  /// The contents of bytes are about to be given up.
+  void give_up(const void* p, bytes size) {
+    if (order_ && size.count != 0) {
+      {
+        const std::lock_guard lock(mutex_);
+        (void)table_.checked_in_allocation(address_of(p), size);
+      }
+      new_memory_->given_up(span_at(p, size));
+    }
+  }
+  [[nodiscard]] byte_span span_at(const void* p, bytes size) const {
+    return {table_.checked(address_of(p), size), size};
   }
   /// The host is about to use bytes. @returns  Their offset.
   bytes host_uses(const void* p, bytes size, access mode) {
@@ -828,7 +937,10 @@ class arena {
   typename Memory::stream_type probe_;
   std::function<void(std::string_view)> log_;
   std::atomic<int> streams_{0};
-  typename detail::lender_of<Memory>::type lender_;  // last: it offers all of the above to other arenas
+  std::unique_ptr<detail::launch_order> order_{};            // in checked mode
+  std::optional<detail::host_guard> host_guard_{};           // likewise
+  std::unique_ptr<detail::new_memory<arena>> new_memory_{};  // likewise, and with `zero_new`
+  typename detail::lender_of<Memory>::type lender_;          // last: it offers all of the above to other arenas
 };
 
 /// An arena is of the memory kind that its device has chosen, where the program names none.

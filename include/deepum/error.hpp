@@ -24,6 +24,7 @@ enum class status : int {
   unsupported,           ///< this device, driver or build cannot do it
   io_failure,            ///< a file could not be read or written
   bad_format,            ///< a file was read, but is not what it should be
+  wrong_declaration,     ///< checked mode: a launch did what it does not declare
 };
 
 /// Thrown by set-up and allocation. Hints, destructors and the migration thread never throw it.

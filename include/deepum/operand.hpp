@@ -47,6 +47,7 @@ struct operand {
   bytes size = whole;
   access mode = access::update;
   bool declared = true;  ///< by the program; false: a plain pointer among the arguments of a launch
+  bool scratch = false;  ///< what the launch leaves there is of no value either, so it need not write all of it
 };
 
 /// An operand that keeps the type of its pointer, so that it can stand for the pointer among the arguments of a launch.
@@ -126,6 +127,10 @@ template <class T, std::size_t Extent>
 [[nodiscard]] constexpr typed_operand<T> overwrites(std::span<T, Extent> elements) {
   return overwrites(elements.data(), elements.size());
 }
+/// Memory that the launch uses for itself, as libraries use their workspaces: what it holds is of no value before and
+/// after. As `overwrites`, but the launch may leave some of it out.
+/// @param n  Bytes.
+[[nodiscard]] inline operand uses_as_scratch(void* p, bytes n) { return {p, n, access::overwrite, true, true}; }
 /// Does not compile: give the size.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> overwrites(T* p) {

@@ -336,12 +336,18 @@ class stream {
   /// @}
 
   /// Records an event behind what was launched.
-  void record(event_type& e) { native_.record(e); }
+  void record(event_type& e) {
+    named([&] { native_.record(e); });
+  }
   /// What is launched from now on starts when `e`, as it was last recorded, has been reached.
-  void wait(event_type& e) { native_.wait(e); }
+  void wait(event_type& e) {
+    named([&] { native_.wait(e); });
+  }
   /// Waits for all that was launched.
   /// @errors  Those of the device.
-  void synchronize() { native_.synchronize(); }
+  void synchronize() {
+    named([&] { native_.synchronize(); });
+  }
 
   /// The device's own stream.
   [[nodiscard]] native_type& native() { return native_; }
@@ -351,14 +357,16 @@ class stream {
  private:
   /// Whether blocks count as arrived when their copy is on its way, so that launches have to wait for it.
   static constexpr bool orders_arrivals =
-      requires(native_type n, const std::vector<block_access>& blocks) { n.order_after_arrival(blocks, true, ""); };
+      requires(native_type n, const std::vector<block_access>& blocks) { n.order_after_arrival(blocks, true); };
 
   /// A launch between its report to the engine and the end of what is enqueued for it, however that ends.
   class open_launch {
    public:
+    /// @param copies  It is a copy or fill of the library's own.
     open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands,
-                bool complete)
-        : owner_(s) {
+                bool complete, bool copies = false)
+        : owner_(s),
+          copies_(copies) {
       s.arena_.name_operands(name, operands, s.named_);
       if (s.recording_) {
         s.recording_->add(name, s.named_, complete);
@@ -373,9 +381,8 @@ class stream {
     }
     ~open_launch() {
       if (id_.valid()) {
-        if (!issued_) {
-          owner_.arena_.engine().abandon(id_, owner_.id_);
-        }
+        spares_.not_written();
+        owner_.arena_.engine().abandon(id_, owner_.id_);
         owner_.native_.end(id_);
       }
     }
@@ -384,10 +391,19 @@ class stream {
 
     /// Invalid while a graph is recorded.
     [[nodiscard]] launch_id id() const { return id_; }
-    /// The device has it: what it declares takes effect. @returns  Its number.
+    /// The device has it: what it declares takes effect. In checked mode it has run when this returns.
+    /// @returns  Its number.
+    /// @errors   In checked mode what was found.
     launch_id issued() {
-      issued_ = true;
-      return id_;
+      const launch_id id = std::exchange(id_, {});
+      if (id.valid()) {
+        owner_.native_.end(id);
+        spares_.written();
+        if (check_) {
+          check_->finish();
+        }
+      }
+      return id;
     }
 
    private:
@@ -395,8 +411,11 @@ class stream {
               bool complete) {
       stream& s = owner_;
       refuse_capture(s, name);
-      if constexpr (requires { s.native_.refuse_after_failure(); }) {
-        s.native_.refuse_after_failure();
+      if (s.arena_.order() != nullptr) {
+        s.arena_.order()->refuse_after_failure();
+      }
+      if (detail::new_memory<arena<Memory>>* const fresh = s.arena_.new_memory()) {
+        spares_ = fresh->before_launch(operands, complete);
       }
       launch_record record;
       record.stream = s.id_;
@@ -404,20 +423,30 @@ class stream {
       record.complete = complete;
       record.name = name;
       s.arena_.declare(operands, record.accesses);
+      detail::launch_order* const order = s.captured() ? nullptr : s.arena_.order();
+      std::vector<block_access> allowed;
+      if (order != nullptr) {
+        s.arena_.engine().check(record);  // one that may touch anything declares it then
+        allowed = record.accesses;
+      }
       if constexpr (orders_arrivals) {
         s.awaited_ = record.accesses;
       }
       const launch_id id = s.arena_.submit(std::move(record), operands);
       s.arena_.await_admission(id, s.id_, name);
-      if constexpr (orders_arrivals) {
-        try {
-          s.native_.order_after_arrival(s.awaited_, complete, name);
-        } catch (...) {  // a launch that is known has to end, or it holds its memory for ever
-          s.arena_.engine().abandon(id, s.id_);
-          s.native_.begin(id);
-          s.native_.end(id);
-          throw;
+      try {
+        if constexpr (orders_arrivals) {
+          s.native_.order_after_arrival(s.awaited_, complete);
         }
+        if (order != nullptr) {
+          check_.emplace(s.arena_, *order, s.native_, name, operands, std::move(allowed), complete, copies_);
+        }
+      } catch (...) {  // a launch that is known has to end, or it holds its memory for ever
+        spares_.not_written();
+        s.arena_.engine().abandon(id, s.id_);
+        s.native_.begin(id);
+        s.native_.end(id);
+        throw;
       }
       s.native_.begin(id);
       id_ = id;
@@ -434,8 +463,10 @@ class stream {
     }
 
     stream& owner_;
-    launch_id id_{};
-    bool issued_ = false;
+    const bool copies_ = false;
+    launch_id id_{};  // until the device has it
+    typename detail::new_memory<arena<Memory>>::spared spares_{};
+    std::optional<detail::launch_check<arena<Memory>>> check_{};
   };
   struct recording {
     explicit recording(std::string_view name) : signature(name) {}
@@ -470,6 +501,26 @@ class stream {
     open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
     native_.launch(grid, block, shared, kernel, detail::kernel_argument<Parameters>(std::forward<Args>(args))...);
     return opened.issued();
+  }
+  /// In checked mode what fails behind a launch that broke the device names that launch.
+  template <class Call>
+  void named(Call&& call) {
+    try {
+      call();
+    } catch (const error&) {
+      if (arena_.order() != nullptr) {
+        arena_.order()->refuse_after_failure();
+      }
+      throw;
+    }
+  }
+  /// Whether the program captures what is launched, which then runs later.
+  [[nodiscard]] bool captured() const {
+    if constexpr (requires { native_.capturing(); }) {
+      return arena_.order() != nullptr && native_.capturing();
+    } else {
+      return false;
+    }
   }
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const {
     signature_builder signature(name);
@@ -602,7 +653,7 @@ class stream {
   }
   template <class Enqueue>
   launch_id transfer(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
-    open_launch opened(*this, name, signature_of(name, operands), operands, true);
+    open_launch opened(*this, name, signature_of(name, operands), operands, true, true);
     enqueue();
     return opened.issued();
   }

@@ -58,15 +58,18 @@ void stray(word* a, std::uint64_t other) {
 
 struct machine {
   explicit machine(bytes budget, const char* policy = "auto", device_options options = small_chunks(),
-                   bytes memory = 256_MiB)
+                   bytes memory = 256_MiB, bool checked = false)
       : gpu(memory),
         device(std::in_place, 0, std::move(options)) {
     fake_cuda::register_kernel(add);
     fake_cuda::register_kernel(set);
     fake_cuda::register_kernel(stray);
-    arena.emplace(*device,
-                  deepum::arena_options{
-                      .capacity = 128_MiB, .device_budget = budget, .headroom = 4_MiB, .policy = policy, .log = {}});
+    arena.emplace(*device, deepum::arena_options{.capacity = 128_MiB,
+                                                 .device_budget = budget,
+                                                 .headroom = 4_MiB,
+                                                 .policy = policy,
+                                                 .checked = checked,
+                                                 .log = {}});
   }
   static device_options small_chunks() {
     device_options o;
@@ -285,10 +288,8 @@ TEST_CASE("a launch waits on the device for copies that are on their way, and no
   CHECK(m.arena->host_read(b, 1)[0] == 5);
 }
 
-TEST_CASE("in strict mode a wrong declaration is found, with the launch's name") {
-  device_options o = machine::small_chunks();
-  o.strict = true;
-  machine m(64_MiB, "auto", o);
+TEST_CASE("in checked mode what a launch touches and does not declare is found, with the launch's name") {
+  machine m(64_MiB, "auto", machine::small_chunks(), 256_MiB, true);
   stream_type s(*m.arena);
   word* const a = m.arena->allocate<word>(words_of(2_MiB));
   word* const b = m.arena->allocate<word>(words_of(2_MiB));
@@ -296,16 +297,14 @@ TEST_CASE("in strict mode a wrong declaration is found, with the launch's name")
   s.memset(b, 0, 2_MiB);
   s.launch("declares", 1, 1, 0, add, a, static_cast<const word*>(b), words_of(2_MiB));
   s.synchronize();
-  s.launch("hides", 1, 1, 0, stray, a, reinterpret_cast<std::uint64_t>(b));
-  const std::string said = failure(status::device_failure, [&] { s.synchronize(); });
+  const std::string said = failure(status::device_failure,
+                                   [&] { s.launch("hides", 1, 1, 0, stray, a, reinterpret_cast<std::uint64_t>(b)); });
   CHECK(mentions(said, "'hides'"));
   CHECK(mentions(said, "declares"));
 }
 
-TEST_CASE("in strict mode what ends meanwhile takes nothing away from the launch that runs alone") {
-  device_options o = machine::small_chunks();
-  o.strict = true;
-  machine m(64_MiB, "auto", o);
+TEST_CASE("in checked mode what ends meanwhile takes nothing away from the launch that runs alone") {
+  machine m(64_MiB, "auto", machine::small_chunks(), 256_MiB, true);
   stream_type s(*m.arena);
   word* const a = m.arena->allocate<word>(words_of(2_MiB));
   word* const b = m.arena->allocate<word>(words_of(2_MiB));
@@ -348,7 +347,7 @@ TEST_CASE("a launch that could not be given to the device has finished, so that 
   CHECK(engine.finished(engine.last_launch()));
 }
 
-TEST_CASE("out of strict mode the same launch breaks the device only where the memory happens to be away") {
+TEST_CASE("out of checked mode the same launch breaks the device only where the memory happens to be away") {
   machine m(64_MiB);
   stream_type s(*m.arena);
   word* const a = m.arena->allocate<word>(words_of(2_MiB));

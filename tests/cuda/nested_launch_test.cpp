@@ -40,21 +40,21 @@ void stray(word* a, std::uint64_t other) {
 
 template <class Memory>
 struct machine {
-  explicit machine(device_options options = small()) : device(0, std::move(options)), memory(device, chosen()) {
+  explicit machine(bool checked = false) : device(0, small()), memory(device, chosen(checked)) {
     fake_cuda::register_kernel(set);
     fake_cuda::register_kernel(stray);
   }
-  static device_options small(bool strict = false) {
+  static device_options small() {
     device_options o;
     o.chunk = 2_MiB;
-    o.strict = strict;
     o.faults = deepum::cuda::fault_source::none;
     return o;
   }
-  deepum::arena_options chosen() {
+  deepum::arena_options chosen(bool checked) {
     return {.capacity = 64_MiB,
             .device_budget = 32_MiB,
             .policy = "auto",
+            .checked = checked,
             .log = {},
             .observer = [this](const deepum::device_event& e, deepum::launch_id id) {
               if (e.what == deepum::device_event::kind::launch_finished) {
@@ -134,9 +134,9 @@ TEST_CASE_TEMPLATE("a launch inside a call on another stream", Memory, deepum::c
   CHECK(m.memory.host_read(b, n)[0] == 3);
 }
 
-TEST_CASE("in strict mode launches nest, each with access to what it declares alone") {
+TEST_CASE("in checked mode launches nest, each with access to what it declares alone") {
   using memory_type = deepum::cuda::mapped_memory;
-  machine<memory_type> m(machine<memory_type>::small(true));
+  machine<memory_type> m(true);
   deepum::stream<memory_type> s(m.memory);
   deepum::stream<memory_type> other(m.memory);
   word* const a = m.memory.allocate<word>(n);
@@ -157,10 +157,10 @@ TEST_CASE("in strict mode launches nest, each with access to what it declares al
   CHECK(m.memory.host_read(c, n)[0] == 3);
 }
 
-TEST_CASE("in strict mode the wrong one of nested launches is named") {
+TEST_CASE("in checked mode the wrong one of nested launches is named") {
   using memory_type = deepum::cuda::mapped_memory;
   for (const bool inner_is_wrong : {true, false}) {
-    machine<memory_type> m(machine<memory_type>::small(true));
+    machine<memory_type> m(true);
     deepum::stream<memory_type> s(m.memory);
     word* const a = m.memory.allocate<word>(n);
     word* const b = m.memory.allocate<word>(n);

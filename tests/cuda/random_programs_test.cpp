@@ -386,13 +386,14 @@ TEST_CASE("random programs give the same memory where it never faults, whatever 
   }
 }
 
-TEST_CASE("random programs declare all that they touch: strict mode finds nothing") {
+TEST_CASE("random programs declare all that they touch: checked mode finds nothing") {
   const random_program program = make_random_program(850, small);
   const std::uint64_t expected = reference_run{}.run(program);
-  deepum::cuda::device_options o = with_chunk(2_MiB);
-  o.strict = true;
-  mapped_machine m(256_MiB, o);
-  CHECK(run_on_arena(m, program, "auto", mapped_machine::tight) == expected);
+  deepum::arena_options checked = arena_options("auto", mapped_machine::tight);
+  checked.checked = true;
+  mapped_machine m(256_MiB, with_chunk(2_MiB));
+  arena_run run(m, std::move(checked));
+  CHECK(run.run(program) == expected);
 }
 
 TEST_CASE("random programs survive a runtime call that fails where memory never faults") {

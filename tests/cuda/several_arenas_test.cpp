@@ -41,30 +41,30 @@ void set(word* a, std::uint64_t count, word value) {
 }
 
 struct machine {
-  explicit machine(bool strict = false) : device(0, chosen(strict)) {
+  explicit machine(bool in_checked_mode = false) : checked(in_checked_mode), device(0, chosen()) {
     fake_cuda::register_kernel(add);
     fake_cuda::register_kernel(set);
   }
-  static deepum::cuda::device_options chosen(bool strict) {
+  static deepum::cuda::device_options chosen() {
     deepum::cuda::device_options o;
     o.chunk = 2_MiB;
-    o.strict = strict;
     o.faults = deepum::cuda::fault_source::none;
     return o;
   }
-  static deepum::arena_options options(bytes budget) {
-    return {.capacity = 64_MiB, .device_budget = budget, .log = {}};
+  [[nodiscard]] deepum::arena_options options(bytes budget) const {
+    return {.capacity = 64_MiB, .device_budget = budget, .checked = checked, .log = {}};
   }
 
   fake_gpu gpu;
+  bool checked;
   deepum::cuda::device device;
 };
 
 TEST_CASE("a kernel on memory of another mapped arena is refused, and the device stays whole") {
   machine m;
-  arena_type one(m.device, machine::options(16_MiB));
-  arena_type two(m.device, machine::options(16_MiB));
-  deepum::arena<deepum::cuda::managed_memory> managed(m.device, machine::options(16_MiB));
+  arena_type one(m.device, m.options(16_MiB));
+  arena_type two(m.device, m.options(16_MiB));
+  deepum::arena<deepum::cuda::managed_memory> managed(m.device, m.options(16_MiB));
   word* const a = one.allocate<word>(n);
   word* const b = two.allocate<word>(n);
   word* const c = managed.allocate<word>(n);
@@ -86,16 +86,16 @@ TEST_CASE("a kernel on memory of another mapped arena is refused, and the device
   CHECK(one.host_read(a, n)[64] == 6);
 }
 
-TEST_CASE("memcpy between arenas brings and keeps both sides, in strict mode too") {
-  for (const bool strict : {false, true}) {
+TEST_CASE("memcpy between arenas brings and keeps both sides, in checked mode too") {
+  for (const bool checked : {false, true}) {
     for (const bytes budget : {16_MiB, 4_MiB}) {
-      CAPTURE(strict);
+      CAPTURE(checked);
       CAPTURE(budget.count);
-      machine m(strict);
+      machine m(checked);
       fake_cuda::set_delays(5, std::chrono::microseconds(300));
-      arena_type one(m.device, machine::options(16_MiB));
-      arena_type two(m.device, machine::options(budget));
-      deepum::arena<deepum::cuda::managed_memory> managed(m.device, machine::options(16_MiB));
+      arena_type one(m.device, m.options(16_MiB));
+      arena_type two(m.device, m.options(budget));
+      deepum::arena<deepum::cuda::managed_memory> managed(m.device, m.options(16_MiB));
       std::vector<word*> x;
       std::vector<word*> y;
       for (word i = 0; i < 6; ++i) {

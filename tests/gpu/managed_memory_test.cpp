@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -48,6 +49,32 @@ TEST_CASE("a loop leaves the same memory behind under every policy, budget and f
                 r.late.unprepared_launches, ", feed ", r.late.fault_feed);
       }
     }
+  }
+}
+
+TEST_CASE("with zero_new memory that was never handed out is zero without a fill, and reused memory after one") {
+  void* dirt = nullptr;  // what the driver may hand to the arena next
+  deepum::cuda::check(cudaMalloc(&dirt, (1_GiB).count), "cudaMalloc");
+  deepum::cuda::check(cudaMemset(dirt, 0x5a, (1_GiB).count), "cudaMemset");
+  deepum::cuda::check(cudaFree(dirt), "cudaFree");
+  deepum::cuda::device gpu{0, {.faults = deepum::cuda::fault_source::none}};
+  deepum::arena arena{gpu, {.capacity = 512_MiB, .device_budget = 256_MiB, .zero_new = true, .log = silent}};
+  deepum::stream stream{arena};
+  const std::size_t n = words_of(128_MiB);
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    auto* on_device = arena.allocate<std::uint32_t>(n);
+    auto* on_host = arena.allocate<std::uint32_t>(n);
+    std::vector<std::uint32_t> found(n, 1);
+    stream.memcpy(found.data(), on_device, 128_MiB);
+    stream.synchronize();
+    CHECK(std::count(found.begin(), found.end(), 0U) == static_cast<std::ptrdiff_t>(n));
+    CHECK(std::count(on_host, on_host + n, 0U) == static_cast<std::ptrdiff_t>(n));
+    stream.memset(on_device, 0x77, 128_MiB);
+    stream.memset(on_host, 0x77, 128_MiB);
+    stream.synchronize();
+    arena.deallocate(on_device);
+    arena.deallocate(on_host);
   }
 }
 

@@ -45,9 +45,13 @@ constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(word);
 
 struct machine {
   machine(bytes chunk, bytes budget, const std::string& policy = "auto",
-          evicted_chunks evicted = evicted_chunks::unmapped, bool strict = false)
-      : gpu(0, {.chunk = chunk, .evicted = evicted, .strict = strict}),
-        arena(gpu, {.capacity = 1_GiB, .device_budget = budget, .policy = policy, .log = [](std::string_view) {}}) {}
+          evicted_chunks evicted = evicted_chunks::unmapped, bool checked = false)
+      : gpu(0, {.chunk = chunk, .evicted = evicted}),
+        arena(gpu, {.capacity = 1_GiB,
+                    .device_budget = budget,
+                    .policy = policy,
+                    .checked = checked,
+                    .log = [](std::string_view) {}}) {}
 
   deepum::cuda::device gpu;
   arena_type arena;
@@ -227,7 +231,7 @@ TEST_CASE("mapped memory: the host reads and writes the chunks beside the device
 
 // --- Declarations ----------------------------------------------------------------------------------------------------
 
-TEST_CASE("alone: strict" * doctest::skip()) {
+TEST_CASE("alone: checked" * doctest::skip()) {
   if (!is_child()) {
     return;
   }
@@ -253,8 +257,8 @@ TEST_CASE("alone: strict" * doctest::skip()) {
   say("the arena was given back");
 }
 
-TEST_CASE("mapped memory: in strict mode a wrong declaration is found, with the launch's name") {
-  const child_result r = run_alone("alone: strict");
+TEST_CASE("mapped memory: in checked mode a wrong declaration is found, with the launch's name") {
+  const child_result r = run_alone("alone: checked");
   INFO(r.output);
   CHECK(r.said("what is declared is there"));
   CHECK(r.said("it said: launch 'hides one' failed"));

@@ -53,9 +53,14 @@ using mapped_backend = cuda_backend<T, deepum::cuda::mapped_memory>;
 // The same on memory that never faults.
 template <class T>
 struct on_mapped_gpu {
-  on_mapped_gpu(const std::string& policy, bytes budget, deepum::cuda::device_options options)
+  on_mapped_gpu(const std::string& policy, bytes budget, deepum::cuda::device_options options, bool checked)
       : gpu{0, std::move(options)},
-        arena{gpu, {.capacity = 512_MiB, .device_budget = budget, .policy = policy, .log = [](std::string_view) {}}} {}
+        arena{gpu,
+              {.capacity = 512_MiB,
+               .device_budget = budget,
+               .policy = policy,
+               .checked = checked,
+               .log = [](std::string_view) {}}} {}
 
   deepum::cuda::device gpu;
   typename mapped_backend<T>::arena arena;
@@ -65,8 +70,9 @@ struct on_mapped_gpu {
 constexpr model_shape over_budget{.layers = 6, .width = 192, .heads = 4, .context = 64, .batch = 4};
 
 template <class T>
-outcome on_mapped(const std::string& policy, bytes budget, const deepum::cuda::device_options& options, int steps = 4) {
-  on_mapped_gpu<T> f{policy, budget, options};
+outcome on_mapped(const std::string& policy, bytes budget, const deepum::cuda::device_options& options, int steps = 4,
+                  bool checked = false) {
+  on_mapped_gpu<T> f{policy, budget, options, checked};
   return train_shortly<mapped_backend<T>>(f.arena, f.stream, over_budget, steps);
 }
 
@@ -89,7 +95,7 @@ void check_mapped() {
 template <class T>
 void check_declarations() {
   try {
-    (void)on_mapped<T>("auto", 512_MiB, {.chunk = 2_MiB, .strict = true}, 2);
+    (void)on_mapped<T>("auto", 512_MiB, {.chunk = 2_MiB}, 2, true);
     gpu_alone::say("every launch was right");
   } catch (const deepum::error& e) {
     gpu_alone::say(std::string("a launch was wrong: ") + e.what());
@@ -182,13 +188,13 @@ TEST_CASE("on memory that never faults the results are the same bit by bit, unde
   CHECK(on_mapped<float>("auto", 26_MiB, {.chunk = 2_MiB}).losses == expected.losses);
 }
 
-TEST_CASE("alone: train_gpt in strict mode" * doctest::skip()) {
+TEST_CASE("alone: train_gpt in checked mode" * doctest::skip()) {
   if (!gpu_alone::is_child()) return;
   check_declarations<float>();
   if (!no_mapped_bf16) check_declarations<bf16>();
 }
 TEST_CASE("kernels and libraries touch what the launches declare and nothing else" * doctest::skip(no_mapped)) {
-  const gpu_alone::child_result r = gpu_alone::run_alone("alone: train_gpt in strict mode");
+  const gpu_alone::child_result r = gpu_alone::run_alone("alone: train_gpt in checked mode");
   INFO(r.output);
   CHECK(r.said("every launch was right"));
   CHECK_FALSE(r.said("a launch was wrong"));

@@ -46,21 +46,21 @@ class recorded_launches {
   std::vector<deepum::launch_record> records_{};
 };
 
-inline deepum::cuda::device_options of_small_chunks(bool strict) {
+inline deepum::cuda::device_options of_small_chunks() {
   deepum::cuda::device_options o;
   o.chunk = deepum::bytes{std::uint64_t{2} << 20};
-  o.strict = strict;
   return o;
 }
 
-/// The fake GPU with an arena whose launches are recorded, and a stream. On memory that never faults a launch that
-/// touches what it has not declared breaks the device.
+/// The fake GPU with an arena whose launches are recorded, and a stream. On memory that never faults it is in checked
+/// mode.
 template <class Memory>
 struct recorded_arena {
   recorded_arena()
-      : device(0, of_small_chunks(deepum::faultless_memory_kind<Memory>)),
+      : device(0, of_small_chunks()),
         memory(device, {.capacity = deepum::bytes{std::uint64_t{256} << 20},
                         .device_budget = deepum::bytes{std::uint64_t{128} << 20},
+                        .checked = deepum::faultless_memory_kind<Memory>,
                         .log = {},
                         .observer = [this](const deepum::device_event& e, deepum::launch_id) { launches.see(e); }}),
         stream(memory) {}

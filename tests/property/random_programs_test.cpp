@@ -70,6 +70,7 @@ struct setting {
   sim::worker_mode worker = sim::worker_mode::virtual_time;
   std::uint64_t delay_seed = 0;
   std::uint64_t failing_call = 0;  // 0: none
+  bool checked = false;
 };
 
 template <class Memory>
@@ -98,8 +99,12 @@ using mapped_machine = machine_with<sim::mapped_memory>;
 /// What the program computed, and how many device calls failed.
 std::pair<std::uint64_t, std::uint64_t> run_on_arena(const random_program& program, const setting& s) {
   simulated_machine machine(s);
-  deepum_test::arena_run run(machine,
-                             {.capacity = 256_MiB, .device_budget = s.device_memory, .policy = s.policy, .log = {}});
+  deepum_test::arena_run run(machine, {.capacity = 256_MiB,
+                                       .device_budget = s.device_memory,
+                                       .policy = s.policy,
+                                       .zero_new = s.checked && s.delay_seed != 0,
+                                       .checked = s.checked,
+                                       .log = {}});
   if (s.failing_call != 0) {
     run.arena().memory().fail_call(s.failing_call);
   }
@@ -137,8 +142,12 @@ TEST_CASE("random programs give the same memory under every policy and budget") 
 std::uint64_t run_on_mapped_memory(const random_program& program, const setting& s) {
   mapped_machine machine(
       {.policy = s.policy, .device_memory = 512_MiB, .worker = s.worker, .delay_seed = s.delay_seed});
-  deepum_test::arena_run run(machine,
-                             {.capacity = 256_MiB, .device_budget = s.device_memory, .policy = s.policy, .log = {}});
+  deepum_test::arena_run run(machine, {.capacity = 256_MiB,
+                                       .device_budget = s.device_memory,
+                                       .policy = s.policy,
+                                       .zero_new = s.checked && s.delay_seed != 0,
+                                       .checked = s.checked,
+                                       .log = {}});
   const std::uint64_t sum = run.run(program);
   CHECK(run.counts().failed_calls == 0);
   return sum;
@@ -172,6 +181,24 @@ TEST_CASE("random programs give the same memory where it never faults, with dela
       for (const sim::worker_mode worker : {sim::worker_mode::thread, sim::worker_mode::virtual_time}) {
         REQUIRE(run_on_mapped_memory(program, {policy, 14_MiB, worker, seed}) == expected);
       }
+    }
+  }
+}
+
+TEST_CASE("checked mode finds nothing in random programs, and changes no result") {
+  const std::uint64_t programs = deepum_test::scaled(4);
+  for (std::uint64_t seed = 7000; seed < 7000 + programs; ++seed) {
+    CAPTURE(seed);
+    const random_program program =
+        deepum_test::make_random_program(seed, {.loop_length = 12, .repetitions = 3, .max_words = 1U << 17});
+    const std::uint64_t expected = deepum_test::reference_run{}.run(program);
+    for (const char* policy : {"lru", "auto"}) {
+      CAPTURE(policy);
+      setting s{policy, 14_MiB};
+      s.checked = true;
+      s.delay_seed = seed % 2;  // with zero_new
+      REQUIRE(run_on_arena(program, s).first == expected);
+      REQUIRE(run_on_mapped_memory(program, s) == expected);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -34,6 +35,13 @@ TEST_CASE("the first step with saved tables is faster than the one without") { C
 
 TEST_CASE("both memory kinds hold the same contents after the same program") {
   CHECK(memory_kinds_example::main() == 0);
+}
+
+TEST_CASE("checked mode finds nothing in the examples") {
+  ::setenv("DEEPUM_CHECK", "1", 1);
+  CHECK(streams_example::main() == 0);
+  CHECK(memory_kinds_example::main() == 0);
+  ::unsetenv("DEEPUM_CHECK");
 }
 
 }  // namespace simulated_test

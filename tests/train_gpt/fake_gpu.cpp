@@ -93,11 +93,11 @@ TEST_CASE("mapped memory takes no managed memory, and of the device no more than
   CHECK(fake_cuda::stats().device_handles_peak == 20_MiB);
 }
 
-TEST_CASE("each launch of a GPU touches what it declares and nothing else") {
+TEST_CASE("each launch of a GPU does what it declares and nothing else") {
   deepum_test::register_host_kernels();
   const fake_gpu gpu;
-  deepum::cuda::device device{0, {.chunk = 2_MiB, .strict = true}};
-  on_mapped::arena arena{device, {.capacity = 96_MiB, .device_budget = 96_MiB, .log = {}}};
+  deepum::cuda::device device{0, {.chunk = 2_MiB}};
+  on_mapped::arena arena{device, {.capacity = 96_MiB, .device_budget = 96_MiB, .checked = true, .log = {}}};
   on_mapped::stream stream{arena};
   gpt<on_mapped> model{arena, stream, shape, 3};
   const std::vector<std::int32_t> text(static_cast<std::size_t>(shape.rows()), 65);

@@ -39,7 +39,8 @@ struct named_bytes {
 struct named_operand {
   named_bytes where{};
   access mode = access::update;
-  bool sized = false;  ///< the program gave the size; else it is that of the allocation or part
+  bool sized = false;    ///< the program gave the size; else it is that of the allocation or part
+  bool scratch = false;  ///< see `operand`
 };
 
 /// What became of blocks when memory was allocated, freed or marked.
@@ -172,6 +173,13 @@ class allocation_table {
     const std::uint64_t begin = end == ends.begin() ? 0 : *std::prev(end);
     return named_bytes{{bytes{it->first + begin}, bytes{*end - begin}}, it->second.number};
   }
+  /// All of the allocation that begins at an address. Nothing where none does, or it was given back.
+  [[nodiscard]] std::optional<byte_span> whole(std::uintptr_t address) const {
+    const auto it = address < base_ ? allocations_.end() : allocations_.find(address - base_);
+    return it == allocations_.end() || it->second.freeing
+               ? std::nullopt
+               : std::optional<byte_span>({bytes{it->first}, it->second.size});
+  }
   /// Bytes of one allocation, from an address on.
   /// @errors  Those of `checked_in_allocation`.
   [[nodiscard]] named_bytes find(std::uintptr_t address, bytes size) const {
@@ -201,7 +209,8 @@ class allocation_table {
     const bytes offset = checked(address, size);
     const auto it = containing(offset.count);
     if (it == allocations_.end() || it->second.freeing) {
-      throw error(status::foreign_pointer, text(address) + " is not allocated: it was given back already, or never handed out");
+      throw error(status::foreign_pointer,
+                  text(address) + " is not allocated: it was given back already, or never handed out");
     }
     if (offset + size > bytes{it->first} + it->second.size) {
       throw error(status::invalid_argument,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <deepum/arena/allocation_table.hpp>
+#include <deepum/arena/checker.hpp>
+#include <deepum/arena/new_memory.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/signature.hpp>
 #include <deepum/engine/memory_kind.hpp>
@@ -16,6 +18,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -166,9 +169,7 @@ class lender final : public lending_arena {
       marker.synchronize();
     });
   }
-  void check(std::string_view name, const operand& o) override {
-    owner_.check_operand(name, o);
-  }
+  void check(std::string_view name, const operand& o) override { owner_.check_operand(name, o); }
   [[nodiscard]] bytes most() const override { return std::max(block(), block() * (owner_.budget() / (8 * block()))); }
   [[nodiscard]] bytes block() const override { return owner_.block(); }
   [[nodiscard]] device_key device() const override { return key_of(owner_.memory().owner()); }
@@ -189,7 +190,10 @@ class lender final : public lending_arena {
     }
     ~opened() {
       if (id.valid()) {
-        if (!issued) {
+        if (issued) {
+          spares.written();
+        } else {
+          spares.not_written();
           owner.engine().abandon(id, stream);
         }
         marker.end(id);
@@ -213,12 +217,16 @@ class lender final : public lending_arena {
       record.signature = signature.finish();
       owner.declare(named, record.accesses);
       const std::vector<block_access> accesses = record.accesses;
+      if (owner.new_memory() != nullptr) {
+        spares = owner.new_memory()->before_launch(named, true);
+      }
       const launch_id submitted = owner.submit(std::move(record), named);
       owner.await_admission(submitted, stream, name);
       try {
-        if constexpr (requires { marker.order_after_arrival(accesses, true, name); }) {
-          marker.order_after_arrival(accesses, true, name);
+        if constexpr (requires { marker.order_after_arrival(accesses, true); }) {
+          marker.order_after_arrival(accesses, true);
         }
+        let_in.emplace(owner.memory(), accesses, owner.order() != nullptr);
       } catch (...) {  // it is known, so it has to end
         marker.begin(submitted);
         id = submitted;
@@ -232,6 +240,8 @@ class lender final : public lending_arena {
     typename Memory::stream_type marker;
     stream_id stream{};
     launch_id id{};
+    typename new_memory<arena<Memory>>::spared spares{};
+    std::optional<access_for<Memory>> let_in{};
     bool issued = false;
   };
 

@@ -75,9 +75,6 @@ struct device_options {
   bytes chunk{std::uint64_t{16} << 20};
   evicted_chunks evicted = evicted_chunks::unmapped;
   bytes host_limit{};  ///< host memory to hold at most; 0: what the host gives
-  /// For tests of declarations: every launch runs alone, and has access to the blocks it declares only. What it touches
-  /// beside them breaks the device, and `synchronize` names it.
-  bool strict = false;
   /// @}
 };
 

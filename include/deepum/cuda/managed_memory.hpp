@@ -11,6 +11,7 @@
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/cuda/migration_lane.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
@@ -52,6 +53,7 @@ class managed_memory {
   using device_type = device;
   using stream_type = basic_stream<managed_memory>;
   using event_type = event;
+  using capture_guard = relaxed_capture;
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
   static constexpr std::uint32_t commands_in_flight = 16;

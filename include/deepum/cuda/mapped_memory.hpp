@@ -127,15 +127,18 @@ class mapped_memory {
   /// @errors  `status::device_failure`.
   void order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks, bool complete);
 
-  [[nodiscard]] bool strict() const { return owner_.options().strict; }
-  /// The blocks that a launch declares are all that may be used, until `end_strict`. Launches of other threads wait for
-  /// that. One of the same thread may come between: it is inside the first one, which goes on when it has ended.
-  /// @param queue  Where the launch is. @param name  Of it.
-  void begin_strict(cudaStream_t queue, std::string_view name, const std::vector<block_access>& blocks);
-  /// Waits for the launch that began last.
-  void end_strict();
-  /// What the first launch that failed in strict mode did, for people; empty: none did. Threads: any.
-  [[nodiscard]] std::string accusation() const;
+  /// @}
+
+  /// @name Checked mode
+  /// See `memory_kind`.
+  /// @{
+  void guard() { guarded_ = true; }
+  /// @errors  None: a launch that does not get in fails, and says so.
+  void let_in(const std::vector<block_access>& blocks);
+  void keep_out(const std::vector<block_access>& blocks);
+  /// The host never finds anything at the device's addresses.
+  void let_host_in(block_range) {}
+  void keep_host_out(block_range) {}
   /// @}
 
  private:
@@ -340,19 +343,9 @@ class mapped_memory {
   std::atomic<std::uint32_t> empty_slots_{0};
   std::atomic<std::uint32_t> host_chunks_{0};
 
-  /// A launch in strict mode.
-  struct lone_launch {
-    cudaStream_t queue = nullptr;
-    std::string name{};
-    std::vector<block_access> allowed{};
-  };
-  void let_run(const lone_launch& l);
-  /// It has access to nothing any more when it has done all that it was given up to now.
-  void stop(const lone_launch& l);
-
-  std::mutex strict_mutex_;                       // held while a launch runs
-  std::atomic<std::thread::id> strict_thread_{};  // whose it is
-  std::vector<lone_launch> alone_{};              // it, behind those that it is inside
+  bool guarded_ = false;
+  std::mutex guard_mutex_;
+  std::vector<std::uint32_t> let_in_;  // launches that may use each block
 
   std::mutex jobs_mutex_;
   std::condition_variable changed_;

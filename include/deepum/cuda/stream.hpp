@@ -15,7 +15,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -82,51 +81,21 @@ class basic_stream {
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
   /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first.
   void begin(launch_id id) {
-    if constexpr (has_strict) {
-      run_alone_.push_back(std::exchange(runs_alone_, false));
-    }
     const bool timed = memory_.time_launches();
     // What the program enqueues behind an unmarked launch would hide its end for as long as it runs.
     const bool marked = timed || !stream_.get_deleter().owned || memory_.mark_launches();
     log_.begin(id, timed, memory_.several_streams(), marked);
   }
-  void end(launch_id /*id*/) {
-    memory_.issued(log_, log_.end());
-    if constexpr (has_strict) {
-      const bool alone = run_alone_.back();
-      run_alone_.pop_back();
-      if (alone) {
-        memory_.end_strict();
-      }
-    }
-  }
+  void end(launch_id /*id*/) { memory_.issued(log_, log_.end()); }
 
   /// What is enqueued from now on finds the contents of these blocks: where they are on their way to the device, it
   /// waits for them there. Comes before `begin`.
   /// @param complete  Nothing else is touched.
-  /// @param name      Of the launch, for messages.
   /// @errors  `status::device_failure`.
-  void order_after_arrival(const std::vector<block_access>& blocks, bool complete, std::string_view name)
+  void order_after_arrival(const std::vector<block_access>& blocks, bool complete)
     requires requires(Memory& m, cudaStream_t s) { m.order_after_arrival(s, blocks, complete); }
   {
     memory_.order_after_arrival(stream_.get(), blocks, complete);
-    if (memory_.strict()) {
-      memory_.begin_strict(stream_.get(), name, blocks);
-      runs_alone_ = true;
-      refuse_after_failure();
-    }
-  }
-  /// Nothing can be launched any more behind a launch that failed in strict mode.
-  /// @errors  `status::device_failure`, which names it.
-  void refuse_after_failure() const
-    requires requires(const Memory& m) { m.accusation(); }
-  {
-    if (!memory_.strict()) {
-      return;
-    }
-    if (const std::string accused = memory_.accusation(); !accused.empty()) {
-      throw error(status::device_failure, accused, "cudaStreamSynchronize");
-    }
   }
 
   /// @name Graphs
@@ -157,7 +126,7 @@ class basic_stream {
            state != CU_STREAM_CAPTURE_STATUS_NONE;
   }
   /// @errors  `status::device_failure`.
-  void launch(const graph& g) { expect(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
+  void launch(const graph& g) { check(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
   /// @}
 
   /// Enqueues a `__global__` function. Its arguments are converted to its parameters, as in a call.
@@ -173,9 +142,9 @@ class basic_stream {
         [&](auto&... value) {
           std::array<void*, sizeof...(Parameters) + 1> pointers{const_cast<void*>(static_cast<const void*>(&value))...,
                                                                 nullptr};
-          expect(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3{grid.x, grid.y, grid.z},
-                                  dim3{block.x, block.y, block.z}, pointers.data(), shared_bytes, stream_.get()),
-                 "cudaLaunchKernel");
+          check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3{grid.x, grid.y, grid.z},
+                                 dim3{block.x, block.y, block.z}, pointers.data(), shared_bytes, stream_.get()),
+                "cudaLaunchKernel");
         },
         values);
   }
@@ -184,22 +153,22 @@ class basic_stream {
   /// the call returns, and has been written then.
   void copy(void* to, const void* from, std::size_t n) {
     if (n != 0) {
-      expect(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
+      check(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
     }
   }
   void fill(void* to, int value, std::size_t n) {
     if (n != 0) {
-      expect(cudaMemsetAsync(to, value, n, stream_.get()), "cudaMemsetAsync");
+      check(cudaMemsetAsync(to, value, n, stream_.get()), "cudaMemsetAsync");
     }
   }
 
-  void record(event& e) { expect(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord"); }
+  void record(event& e) { check(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord"); }
   /// What is enqueued from now on starts when `e`, as it was last recorded, has been reached.
-  void wait(const event& e) { expect(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent"); }
+  void wait(const event& e) { check(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent"); }
 
   /// The host waits until the stream has nothing left to do.
   /// @errors  `status::device_failure`, where something in it failed.
-  void synchronize() { expect(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+  void synchronize() { check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
   [[nodiscard]] bool idle() {
     const cudaError_t state = cudaStreamQuery(stream_.get());
     if (state != cudaSuccess) {
@@ -245,27 +214,10 @@ class basic_stream {
     return handle(made);
   }
 
-  /// As `check`. In strict mode the error names the launch that broke the device.
-  void expect(cudaError_t result, const char* api, std::source_location where = std::source_location::current()) const {
-    if constexpr (has_strict) {
-      if (result != cudaSuccess) [[unlikely]] {
-        if (const std::string accused = memory_.accusation(); !accused.empty()) {
-          (void)cudaGetLastError();
-          throw error(status::device_failure, accused, api, static_cast<int>(result), where);
-        }
-      }
-    }
-    check(result, api, where);
-  }
-
-  static constexpr bool has_strict = requires(const Memory& m) { m.strict(); };
-
   Memory& memory_;
   handle stream_;
   launch_log log_;
   CUresult(CUDAAPI* is_capturing_)(CUstream, CUstreamCaptureStatus*) = nullptr;
-  bool runs_alone_ = false;        // the launch between `order_after_arrival` and `begin`, in strict mode
-  std::vector<bool> run_alone_{};  // of the launches between `begin` and `end`, the innermost last
 };
 
 using stream = basic_stream<managed_memory>;

@@ -76,6 +76,10 @@ concept memory_kind = requires(M m, const M& c, block_range r, location l, std::
 /// * `hurry()`: as `notify`, for when a launch waits for the pump.
 /// * `renew(block_range)`: discarded blocks are in use again, and may be touched without being prefetched.
 /// * `block() -> bytes`: size of its blocks, a power of two; else `block_size`.
+/// * `guard()`, before it holds anything: from then on (checked mode) a launch finds only the blocks that were let in
+///   with `let_in(accesses)`, until `keep_out(accesses)`, and the host, at the device's addresses, only those of
+///   `let_host_in(block_range)`, until `keep_host_out(block_range)`. Calls of both are counted for each block.
+/// * `capture_guard`: a type; while one lives, what its thread does is part of no capture of the program's.
 namespace detail {
 template <class M>
 concept chooses_its_depth = requires {
@@ -95,6 +99,14 @@ concept renews_blocks = requires(M m, block_range r) { m.renew(r); };
 template <class M>
 concept chooses_its_block = requires(const M& c) {
   { c.block() } -> std::same_as<bytes>;
+};
+template <class M>
+concept guards_addresses = requires(M m, block_range r, const std::vector<block_access>& blocks) {
+  m.guard();
+  m.let_in(blocks);
+  m.keep_out(blocks);
+  m.let_host_in(r);
+  m.keep_host_out(r);
 };
 /// Size of the memory's blocks.
 template <memory_kind M>

@@ -60,7 +60,7 @@ class cub_calls {
     storage_.used_by(stream_);
     declared_.assign(operands.begin(), operands.end());
     if (!declared_.empty()) {  // of a launch that may touch anything nothing is said
-      declared_.push_back(overwrites(storage_.data(), size));
+      declared_.push_back(uses_as_scratch(storage_.data(), bytes{size}));
     }
     return stream_.call(name, declared_, [&](cudaStream_t q) { cuda::check(both(storage_.data(), size, q), "CUB"); });
   }

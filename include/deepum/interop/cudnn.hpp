@@ -290,7 +290,7 @@ class cudnn_calls {
     }
   }
   [[nodiscard]] void* memory_for(bytes workspace) const { return workspace.count == 0 ? nullptr : workspace_.data(); }
-  [[nodiscard]] operand workspace_operand(bytes size) const { return overwrites(workspace_.data(), size.count); }
+  [[nodiscard]] operand workspace_operand(bytes size) const { return uses_as_scratch(workspace_.data(), size); }
 
   template <class Enqueue>
   launch_id launch(std::string_view name, bytes workspace, operand first, operand second, operand result,

@@ -54,7 +54,7 @@ class scratch {
   /// What it has grown to.
   [[nodiscard]] bytes size() const { return memory_ != nullptr ? memory_->size_in_bytes() : bytes{}; }
   /// What a launch that uses it declares.
-  [[nodiscard]] deepum::operand operand() const { return overwrites(data(), size().count); }
+  [[nodiscard]] deepum::operand operand() const { return uses_as_scratch(data(), size()); }
 
  private:
   using memory = array<std::byte, Memory>;

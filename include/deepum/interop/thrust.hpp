@@ -128,7 +128,7 @@ class thrust_calls {
     const bytes part = usable(name, operands);
     declared_.assign(operands.begin(), operands.end());
     if (!declared_.empty()) {  // of a launch that may touch anything nothing is said
-      declared_.push_back(overwrites(storage_.data(), part.count));
+      declared_.push_back(uses_as_scratch(storage_.data(), part));
     }
     bytes needed{};
     const auto run = [&](cudaStream_t q) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -33,7 +34,30 @@ class contents {
   void restore_older(block_id b);
   void forget_older(block_id b);
 
+  /// @name Checked mode
+  /// @{
+
+  /// From now on whoever touches a block that is not let in ends the program. Once, before anything is touched.
+  void guard();
+  /// The block may be touched until `keep_out`; calls are counted.
+  void let_in(block_id b);
+  void keep_out(block_id b);
+  /// @}
+
  private:
+  /// The contents' own access to a block.
+  class admission {
+   public:
+    admission(contents& c, block_id b) : contents_(c), block_(b) { contents_.let_in(block_); }
+    ~admission() { contents_.keep_out(block_); }
+    admission(const admission&) = delete;
+    admission& operator=(const admission&) = delete;
+
+   private:
+    contents& contents_;
+    block_id block_;
+  };
+
   class range {
    public:
     range() = default;
@@ -59,6 +83,7 @@ class contents {
   bytes capacity_;
   range newest_;
   range older_;
+  std::vector<std::uint32_t> let_in_{};  // how often each block is; empty: not guarded
 };
 
 }  // namespace sim

@@ -79,6 +79,16 @@ class mapped_memory : private address_space {
   [[nodiscard]] static bool host_is_full() { return false; }
   /// @}
 
+  /// @name Checked mode
+  /// See `memory_kind`.
+  /// @{
+  void guard();
+  void let_in(const std::vector<block_access>& blocks);
+  void keep_out(const std::vector<block_access>& blocks);
+  void let_host_in(block_range range);
+  void keep_host_out(block_range range);
+  /// @}
+
   /// Gives device memory to blocks that have none. The caller is blocked meanwhile.
   /// @errors  `status::out_of_device_memory`; then none of the blocks is mapped.
   void map(block_range range);
@@ -110,6 +120,7 @@ class mapped_memory : private address_space {
     state copy = state::garbage;
     std::uint32_t copies = 0;  ///< copies that are queued or under way
     std::uint64_t writes = 0;  ///< by the device
+    std::uint32_t let_in = 0;  ///< launches that may touch it, in checked mode
   };
   struct queued_copy {
     block_range range{};
@@ -122,11 +133,12 @@ class mapped_memory : private address_space {
 
   [[nodiscard]] block& at(block_id b);
   [[nodiscard]] std::string unmapped(block_id b) const { return "block " + std::to_string(b.value) + " is not mapped"; }
+  [[nodiscard]] bool admits(block_id b) { return !guarded_ || at(b).let_in != 0; }
 
   // ---- what operations find ---------------------------------------------------------------------------------------
 
   [[nodiscard]] touch_result touch(const segment& s) override;
-  [[nodiscard]] std::string refusal(const segment& s) const override { return unmapped(s.block); }
+  [[nodiscard]] std::string refusal(const segment& s) const override;
   void before_body(const segment& s) override;
   void after_body(const segment& s) override;
   void give_up(block_id b);
@@ -149,6 +161,7 @@ class mapped_memory : private address_space {
 
   device& owner_;
   std::vector<block> blocks_;
+  bool guarded_ = false;
   std::uint32_t copies_ = 0;
   std::string last_failure_{};
   queue in_;

@@ -46,7 +46,8 @@ DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
       host_(blocks_),
       arrival_(std::make_unique<std::atomic<std::uint64_t>[]>(blocks_)),
       stale_(std::make_unique<std::atomic<bool>[]>(blocks_)),
-      limit_(slots_) {
+      limit_(slots_),
+      let_in_(blocks_) {
   for (std::uint32_t b = 0; b < blocks_; ++b) {
     slot_of_[b].store(none, std::memory_order_relaxed);
   }
@@ -170,53 +171,26 @@ DEEPUM_SEPARATE void mapped_memory::order_after_arrival(cudaStream_t queue, cons
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::begin_strict(cudaStream_t queue, std::string_view name,
-                                                 const std::vector<block_access>& blocks) {
-  if (strict_thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) {
-    strict_mutex_.lock();
-    strict_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  } else {
-    stop(alone_.back());
-  }
-  alone_.push_back({queue, std::string(name), blocks});
-  let_run(alone_.back());
-}
-
-DEEPUM_SEPARATE void mapped_memory::end_strict() {
-  stop(alone_.back());
-  alone_.pop_back();
-  if (!alone_.empty()) {
-    let_run(alone_.back());
-    return;
-  }
-  strict_thread_.store({}, std::memory_order_relaxed);
-  strict_mutex_.unlock();
-}
-
-DEEPUM_SEPARATE void mapped_memory::let_run(const lone_launch& l) {
-  for (const block_access& a : l.allowed) {
-    (void)virtual_.allow(at(base_, a.range.first), chunk_ * a.range.count);
-  }
-}
-
-DEEPUM_SEPARATE void mapped_memory::stop(const lone_launch& l) {
-  const cudaError_t result = cudaStreamSynchronize(l.queue);
-  if (!worked(result)) {
-    const std::lock_guard lock(failure_mutex_);
-    if (accusation_.empty()) {
-      accusation_ =
-          "launch '" + l.name +
-          "' failed when it ran alone, with access to what it declares and nothing else: " + cudaGetErrorString(result);
+DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& blocks) {
+  const std::lock_guard lock(guard_mutex_);
+  for (const block_access& a : blocks) {
+    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
+      if (let_in_[b]++ == 0) {
+        (void)virtual_.allow(at(base_, block_id{b}), chunk_);
+      }
     }
   }
-  for (const block_access& a : l.allowed) {
-    (void)virtual_.forbid(at(base_, a.range.first), chunk_ * a.range.count);
-  }
 }
 
-DEEPUM_SEPARATE std::string mapped_memory::accusation() const {
-  const std::lock_guard lock(failure_mutex_);
-  return accusation_;
+DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& blocks) {
+  const std::lock_guard lock(guard_mutex_);
+  for (const block_access& a : blocks) {
+    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
+      if (--let_in_[b] == 0) {
+        (void)virtual_.forbid(at(base_, block_id{b}), chunk_);  // fails where it has left since the launch ended
+      }
+    }
+  }
 }
 
 DEEPUM_SEPARATE device& mapped_memory::current(device& owner) {
@@ -335,7 +309,9 @@ DEEPUM_SEPARATE void mapped_memory::map_to_host(block_id b) {
   std::byte* const here = at(base_, b);
   if (!mapped_to_host_.contains(b.value) && virtual_.map(here, chunk_, host_[b.value].memory) == CUDA_SUCCESS) {
     mapped_to_host_.insert(b.value);
-    (void)virtual_.allow(here, chunk_);
+    if (!guarded_) {
+      (void)virtual_.allow(here, chunk_);
+    }
   }
 }
 
@@ -517,7 +493,7 @@ DEEPUM_SEPARATE bool mapped_memory::map_block(block_id b, std::uint32_t s) {
     }
   }
   CUresult result = virtual_.map(here, chunk_, slot_handles_[s].memory);
-  if (result == CUDA_SUCCESS && !strict()) {
+  if (result == CUDA_SUCCESS && !guarded_) {
     result = virtual_.allow(here, chunk_);
     if (result != CUDA_SUCCESS) {
       (void)virtual_.unmap(here, chunk_);

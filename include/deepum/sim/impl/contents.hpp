@@ -18,21 +18,43 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE void contents::poison(block_id b) { std::memset(at(newest_, b), poison_byte, block_size.count); }
+DEEPUM_SEPARATE void contents::poison(block_id b) {
+  const admission here(*this, b);
+  std::memset(at(newest_, b), poison_byte, block_size.count);
+}
 
 DEEPUM_SEPARATE void contents::keep_older(block_id b) {
   if (older_.aligned() == nullptr) {
     older_ = range(capacity_);
   }
+  const admission here(*this, b);
   std::memcpy(at(older_, b), at(newest_, b), block_size.count);
 }
 
 DEEPUM_SEPARATE void contents::restore_older(block_id b) {
+  const admission here(*this, b);
   std::memcpy(at(newest_, b), at(older_, b), block_size.count);
   forget_older(b);
 }
 
 DEEPUM_SEPARATE void contents::forget_older(block_id b) { ::madvise(at(older_, b), block_size.count, MADV_DONTNEED); }
+
+DEEPUM_SEPARATE void contents::guard() {
+  let_in_.assign(capacity_ / block_size, 0);
+  ::mprotect(base(), capacity_.count, PROT_NONE);
+}
+
+DEEPUM_SEPARATE void contents::let_in(block_id b) {
+  if (!let_in_.empty() && let_in_[b.value]++ == 0) {
+    ::mprotect(at(newest_, b), block_size.count, PROT_READ | PROT_WRITE);
+  }
+}
+
+DEEPUM_SEPARATE void contents::keep_out(block_id b) {
+  if (!let_in_.empty() && --let_in_[b.value] == 0) {
+    ::mprotect(at(newest_, b), block_size.count, PROT_NONE);
+  }
+}
 
 DEEPUM_SEPARATE contents::range::range(bytes capacity) : length_((capacity + block_size).count) {
   if (capacity.count == 0 || capacity.count % block_size.count != 0) {

@@ -103,6 +103,46 @@ DEEPUM_SEPARATE std::string mapped_memory::last_failure() const {
   return last_failure_;
 }
 
+DEEPUM_SEPARATE void mapped_memory::guard() {
+  const auto lock = loop().lock();
+  guarded_ = true;
+  data().guard();
+}
+
+DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& blocks) {
+  const auto lock = loop().lock();
+  for (const block_access& a : blocks) {
+    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
+      ++at(block_id{b}).let_in;
+      data().let_in(block_id{b});
+    }
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& blocks) {
+  const auto lock = loop().lock();
+  for (const block_access& a : blocks) {
+    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
+      --at(block_id{b}).let_in;
+      data().keep_out(block_id{b});
+    }
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::let_host_in(block_range range) {
+  const auto lock = loop().lock();
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    data().let_in(block_id{b});
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::keep_host_out(block_range range) {
+  const auto lock = loop().lock();
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    data().keep_out(block_id{b});
+  }
+}
+
 DEEPUM_SEPARATE void mapped_memory::map(block_range range) {
   event_loop::host_call call(loop());
   call.spend(owner_.properties().map_call);
@@ -159,7 +199,12 @@ DEEPUM_SEPARATE mapped_memory::block& mapped_memory::at(block_id b) {
 // ---- what operations find ---------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE touch_result mapped_memory::touch(const segment& s) {
-  return at(s.block).mapped ? touch_result::ready : touch_result::refused;
+  return at(s.block).mapped && admits(s.block) ? touch_result::ready : touch_result::refused;
+}
+
+DEEPUM_SEPARATE std::string mapped_memory::refusal(const segment& s) const {
+  return blocks_[s.block.value].mapped ? "block " + std::to_string(s.block.value) + " is not declared"
+                                       : unmapped(s.block);
 }
 
 DEEPUM_SEPARATE void mapped_memory::before_body(const segment& s) {

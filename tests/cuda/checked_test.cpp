@@ -1,4 +1,4 @@
-// Strict mode behind the launch that broke the device: whatever fails from then on names that launch.
+// Checked mode on the fake GPU.
 
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace strict_test {
+namespace checked_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -62,16 +62,20 @@ TEST_CASE("whatever is asked for first behind the culprit, on whichever stream, 
       fake_cuda::register_kernel(stray);
       deepum::cuda::device_options o;
       o.chunk = 2_MiB;
-      o.strict = true;
       deepum::cuda::device device(0, o);
-      arena_type arena(device, {.capacity = 64_MiB, .device_budget = 32_MiB, .log = {}});
+      arena_type arena(device, {.capacity = 64_MiB, .device_budget = 32_MiB, .checked = true, .log = {}});
       stream_type s(arena);
       stream_type other(arena);
       word* const a = arena.allocate<word>(2 * n);
       word* const b = arena.allocate<word>(n);
       s.memset(a, 0, 4_MiB);
       s.memset(b, 0, 2_MiB);
-      s.launch("culprit", 1, 1, 0, stray, deepum::updates(a, n), reinterpret_cast<std::uint64_t>(b));
+      CHECK(mentions(failure(deepum::status::device_failure,
+                             [&] {
+                               s.launch("culprit", 1, 1, 0, stray, deepum::updates(a, n),
+                                        reinterpret_cast<std::uint64_t>(b));
+                             }),
+                     "'culprit'"));
       word on_the_host = 0;
       word* const operand = i + 1 == uses.size() ? &on_the_host : a;
       const std::string said =
@@ -82,4 +86,4 @@ TEST_CASE("whatever is asked for first behind the culprit, on whichever stream, 
   }
 }
 
-}  // namespace strict_test
+}  // namespace checked_test
