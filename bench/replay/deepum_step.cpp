@@ -19,7 +19,9 @@ int run(const char* from, const std::string& to) {
     std::fprintf(stderr, "deepum-step: %s\n", warning.c_str());
   }
   std::ofstream file(to);
-  file << json_of(w.name, static_cast<std::uint32_t>(w.variants), step_of(w)).dump() << '\n';
+  file << json_of(w.name, static_cast<std::uint32_t>(w.variants), step_of(w))
+              .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+       << '\n';
   file.close();
   if (!file) {
     std::fprintf(stderr, "deepum-step: cannot write all of '%s'\n", to.c_str());

@@ -34,7 +34,7 @@ class json_file {
   [[nodiscard]] absl::Status save(const nlohmann::ordered_json& results) const {
     if (path_.empty()) return absl::OkStatus();
     std::ofstream file{path_};
-    file << results.dump(indent_) << '\n';
+    file << results.dump(indent_, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     file.close();
     return file ? absl::OkStatus()
                 : absl::DataLossError(absl::StrCat("could not write all of the JSON file '", path_, "'"));

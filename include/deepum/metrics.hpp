@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -62,22 +61,18 @@ struct metric {
 }
 
 /// Seconds with all nine digits, so that nothing is rounded.
-[[nodiscard]] inline std::string seconds_text(nanoseconds t) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%lld.%09lld", static_cast<long long>(t.count() / 1'000'000'000),
-                static_cast<long long>(t.count() % 1'000'000'000));
-  return text;
-}
+[[nodiscard]] inline std::string seconds_text(nanoseconds t) { return decimal_text(t.count(), 9); }
 
-/// A label's value in quotes, as OpenMetrics escapes it.
+/// A label's value in quotes, as OpenMetrics escapes it. Bytes that are no UTF-8 become U+FFFD.
 inline void append_label(std::string& out, std::string_view name, std::string_view value) {
   out += name;
   out += "=\"";
-  for (const char c : value) {
-    if (c == '\n') {
+  while (!value.empty()) {
+    const std::string_view c = take_utf8(value);
+    if (c == "\n") {
       out += "\\n";
     } else {
-      out += c == '"' || c == '\\' ? "\\" : "";
+      out += c == "\"" || c == "\\" ? "\\" : "";
       out += c;
     }
   }

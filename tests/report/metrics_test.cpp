@@ -129,6 +129,17 @@ TEST_CASE("labels go to every sample, and are escaped") {
     CHECK(name.find('{' + labels) != std::string::npos);
 }
 
+TEST_CASE("labels that are not UTF-8, and differences that are negative, are text that can be read") {
+  statistics s = filled();
+  s.stalled = nanoseconds{-20};
+  s.fault_feed = "feed\xff";
+  const std::string text = to_openmetrics(s, {{"arena", "caf\xe9"}});
+  CHECK(text.find("deepum_stalled_seconds_total{arena=\"caf\xef\xbf\xbd\"} -0.000000020\n") != std::string::npos);
+  s.stalled = nanoseconds::min();
+  CHECK(to_openmetrics(s).find(" -9223372036.854775808\n") != std::string::npos);
+  CHECK(nlohmann::json::parse(to_json(s))["fault_feed"] == "feed\xef\xbf\xbd");
+}
+
 TEST_CASE("the parser of prometheus_client takes the text") {
   const std::string command = std::string{"python3 -B "} + DEEPUM_SOURCE_DIR + "/tests/report/parse_openmetrics.py";
   std::FILE* parser = popen(command.c_str(), "w");

@@ -177,6 +177,41 @@ TEST_CASE("a launch that is refused is a mark on its stream, and in flight no mo
   check_viewable(r.events());
 }
 
+TEST_CASE("names that are not UTF-8 and spans that end before they begin make a trace that can be read") {
+  const std::string replaced = "\xef\xbf\xbd";
+  const std::vector<std::pair<std::string, std::string>> names{
+      {"caf\xe9", "caf" + replaced},
+      {"\xff\xfe", replaced + replaced},
+      {"\xe2\x82", replaced + replaced},  // cut off
+      {"\xe2\x82(\"\\", replaced + replaced + "(\"\\"},
+      {"\xc0\xaf", replaced + replaced},                 // longer than need be
+      {"\xed\xa0\x80", replaced + replaced + replaced},  // half of a pair
+      {"\xf4\x90\x80\x80", replaced + replaced + replaced + replaced},
+      {"\xe2\x82\xac \xf0\x9f\x98\x80 \xc3\xa9\n\x01", "\xe2\x82\xac \xf0\x9f\x98\x80 \xc3\xa9\n\x01"}};
+  recorder r(trace_options{.name = "run \xff"});
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    r.made.span(names[i].first, us(static_cast<int>(i) * 10 + 10), us(static_cast<int>(i) * 10 + 20));
+  }
+  r.made.span("backwards", us(200) + nanoseconds{1}, us(100));
+  const std::vector<json> steps = r.events("step");
+  REQUIRE(steps.size() == names.size() + 1);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    CHECK(steps[i]["name"] == names[i].second);
+  }
+  CHECK(steps.back()["ts"] == 190.001);
+  CHECK(steps.back()["dur"] == 0.0);
+  check_viewable(r.events());
+}
+
+TEST_CASE("a stall that a clock makes negative counts as none") {
+  recorder r;
+  r.issue(1, "k", 0, us(10));
+  r.finish(1, us(20), us(30), us(-5));
+  REQUIRE(r.events("launch").size() == 1);
+  CHECK(r.events("launch")[0]["args"]["stalled_ns"] == 0);
+  check_viewable(r.events());
+}
+
 TEST_CASE("copies of one direction follow one another; what was not copied has no length") {
   recorder r;
   r.move(kind::arrived, blocks(0, 4), us(10), us(30));

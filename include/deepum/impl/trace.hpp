@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 
@@ -33,10 +32,7 @@ class trace::writer {
     }
   }
   void time(const char* key, nanoseconds t) {
-    char digits[40];
-    std::snprintf(digits, sizeof digits, ",\"%s\":%lld.%03lld", key, static_cast<long long>(t.count() / 1000),
-                  static_cast<long long>(t.count() % 1000));
-    line_ += digits;
+    line_ += std::string(",\"") + key + "\":" + detail::decimal_text(t.count(), 3);
   }
   void raw(std::string_view text) { line_ += text; }
   /// Begins what belongs to the event itself, or goes on with it.
@@ -378,7 +374,7 @@ DEEPUM_SEPARATE void trace::write_range(writer& file, block_range range, std::ui
 DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& e, nanoseconds origin) const {
   const nanoseconds began = e.began - origin;
   const nanoseconds at = e.at - origin;
-  const nanoseconds length = e.at - e.began;
+  const nanoseconds length = std::max(e.at - e.began, nanoseconds{});  // viewers refuse others
   switch (e.what) {
     case track::span:
       begin_slice(file, process, spans_row, names_[e.name], "step", began, length);
@@ -387,7 +383,7 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
     case track::launch:
       begin_slice(file, process, launches_row(e.stream), names_[e.name], "launch", began, length);
       file.number("launch", e.launch);
-      file.number("stalled_ns", static_cast<std::uint64_t>(e.stalled.count()));
+      file.number("stalled_ns", static_cast<std::uint64_t>(std::max(e.stalled, nanoseconds{}).count()));
       file.raw(e.timed ? ",\"timed\":true" : ",\"timed\":false");
       file.end();
       break;
