@@ -270,7 +270,7 @@ class arena {
     }
     if (!range.empty()) {
       engine_.discard(range);
-      wait_until([&] { return engine_.settled(range); });
+      settle({&range, 1});
     }
   }
   /// The contents are of no value once the launches that were issued before have finished, until the memory is used
@@ -361,17 +361,12 @@ class arena {
     } else {
       const block_range range = blocks_of(where.offset, where.size, block());
       engine_.begin_host_access(range, mode);
-      wait_until([&] { return engine_.host_may_use(range, mode); });
-      std::byte* found = memory_.host_address(where.offset, where.size);
-      while (found == nullptr && engine_.relieve_host()) {
-        (void)probe_.idle();
-        found = memory_.host_address(where.offset, where.size);
-      }
-      if (found == nullptr) {
+      std::byte* found = nullptr;
+      try {
+        found = await_host_access(where.offset, where.size, mode);
+      } catch (...) {
         engine_.end_host_access(range, mode);
-        throw error(status::out_of_host_memory, "the host has no memory for a view of " +
-                                                    std::to_string(where.size.count) +
-                                                    " bytes: " + memory_.last_failure());
+        throw;
       }
       if constexpr (detail::guards_addresses<Memory>) {
         if (order_) {
@@ -585,7 +580,13 @@ class arena {
   /// While it lives, this thread is enqueuing what belongs to a launch: `allocate` must not wait for that.
   class enqueuing {
    public:
-    enqueuing(const arena& owner, launch_id id) : owner_(owner), id_(id), outer_(innermost()) { innermost() = this; }
+    enqueuing(const arena& owner, launch_id id, stream_id stream)
+        : owner_(owner),
+          id_(id),
+          stream_(stream),
+          outer_(innermost()) {
+      innermost() = this;
+    }
     ~enqueuing() { innermost() = outer_; }
     enqueuing(const enqueuing&) = delete;
     enqueuing& operator=(const enqueuing&) = delete;
@@ -599,6 +600,17 @@ class arena {
       return found;
     }
 
+    /// Those that this thread is enqueuing for an arena.
+    [[nodiscard]] static std::vector<std::pair<launch_id, stream_id>> all(const arena& owner) {
+      std::vector<std::pair<launch_id, stream_id>> found;
+      for (const enqueuing* e = innermost(); e != nullptr; e = e->outer_) {
+        if (&e->owner_ == &owner && e->id_.valid()) {
+          found.emplace_back(e->id_, e->stream_);
+        }
+      }
+      return found;
+    }
+
    private:
     static const enqueuing*& innermost() {
       thread_local const enqueuing* current = nullptr;
@@ -606,31 +618,45 @@ class arena {
     }
     const arena& owner_;
     launch_id id_;
+    stream_id stream_;
     const enqueuing* outer_;
   };
   /// Waits until a launch that was submitted may be given to the device. At most `longest_hold`: the device may be
   /// waiting for something that this very thread will do next. On memory that never faults it waits on, and says so.
-  /// @errors  Those of `engine::admitted`; then the launch was taken back.
+  /// @errors  Those of `engine::admitted`; on memory that never faults that of a device that has failed, and
+  ///          `status::out_of_device_memory` within `stream::call`, where it would wait for its own thread. Then the
+  ///          launch was taken back.
   void await_admission(launch_id id, stream_id stream, std::string_view name) {
     if (engine_.admitted(id, stream)) {
       return;
     }
-    const nanoseconds begin = memory_.now();
-    nanoseconds until = begin + longest_hold;
-    while (!engine_.admitted(id, stream)) {
-      if (memory_.now() >= until) {
-        if (engine_.admit(id)) {
-          return;
+    try {
+      long_wait wait(*this);
+      for (bool told = false; !engine_.admitted(id, stream);) {
+        if (!told && wait.lasted() >= longest_hold) {
+          told = true;
+          if (engine_.admit(id)) {
+            return;
+          }
         }
-        until += longest_hold * 10;
-        if (log_ && memory_.now() >= begin + longest_hold * 10) {
-          log_(
-              "launch '" + std::string(name) +
-              "' waits for memory that launches in flight hold; if those wait for it in turn, launch all of them under "
-              "one arena::hold");
+        if constexpr (faultless_memory_kind<Memory>) {
+          probe_.check_device();
+          if (!engine_.fits_beside(id, stream, enqueuing::all(*this))) {
+            throw error(status::out_of_device_memory,
+                        "launch '" + std::string(name) +
+                            "' inside a stream::call does not fit the budget beside what the call itself keeps on the "
+                            "device: launch it outside, or raise the budget");
+          }
         }
+        wait.go_on([&] {
+          return "launch '" + std::string(name) +
+                 "' waits for memory that launches in flight hold; if those wait for it in turn, launch all of them "
+                 "under one arena::hold";
+        });
       }
-      (void)probe_.idle();
+    } catch (...) {
+      engine_.withdraw(id, stream);
+      throw;
     }
   }
   /// In which launches run, in checked mode; else null.
@@ -645,6 +671,30 @@ class arena {
 
  private:
   static constexpr nanoseconds longest_hold = std::chrono::seconds(1);
+  static constexpr nanoseconds longest_shortage = std::chrono::seconds(10);  // of host memory
+
+  /// A wait of a thread of the program. It says so in the log when it has lasted for a second of the device's clock,
+  /// and again whenever that time has doubled.
+  class long_wait {
+   public:
+    explicit long_wait(arena& owner) : owner_(owner), began_(owner.memory_.now()) {}
+    /// Lets time pass: asking a stream that has no work is how a host thread does that on every device.
+    /// @param what  () -> std::string: what it waits for.
+    template <class What>
+    void go_on(What&& what) {
+      (void)owner_.probe_.idle();
+      if (const nanoseconds so_far = lasted(); so_far >= next_) {
+        owner_.say(what() + " (for " + std::to_string(so_far / std::chrono::seconds(1)) + " s so far)");
+        next_ = 2 * so_far;
+      }
+    }
+    [[nodiscard]] nanoseconds lasted() const { return owner_.memory_.now() - began_; }
+
+   private:
+    arena& owner_;
+    nanoseconds began_;
+    nanoseconds next_ = longest_hold;
+  };
 
   static std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
@@ -733,25 +783,50 @@ class arena {
     }
     return unsettled;
   }
-  /// Waits for discards that the device has. They end whatever the program does.
+  /// Waits for discards that the device has. They end whatever the program does, also where the device has failed.
   void settle(std::span<const block_range> ranges) {
     for (const block_range& r : ranges) {
-      wait_until([&] { return engine_.settled(r); });
+      while (!engine_.settled(r)) {
+        (void)probe_.idle();
+      }
     }
   }
   /// Waits for a launch whose end gives memory back. The program has to let it end.
   void await_finish(launch_id last, bytes asked) {
-    nanoseconds patience = longest_hold;
-    nanoseconds until = memory_.now() + patience;
-    wait_until([&] {
-      if (memory_.now() >= until) {
-        patience *= 10;
-        until += patience;
-        say("an allocation of " + std::to_string(asked.count) +
-            " bytes waits for launches that may still use memory that was given back");
+    for (long_wait wait(*this); engine_.catch_up(), !engine_.finished(last);) {
+      wait.go_on([&] {
+        return "an allocation of " + std::to_string(asked.count) +
+               " bytes waits for launches that may still use memory that was given back";
+      });
+    }
+  }
+  /// Waits until the host may use bytes. @returns  Where it finds them.
+  [[nodiscard]] std::byte* await_host_access(bytes offset, bytes size, access mode)
+    requires faultless_memory_kind<Memory>
+  {
+    const block_range range = blocks_of(offset, size, block());
+    const auto what = [&] {
+      return "the host waits for " + std::to_string(size.count) + " bytes at offset " + std::to_string(offset.count) +
+             " of the arena, which launches in flight or an arena::hold use; synchronise with the launches, or end the "
+             "hold, before the host touches them";
+    };
+    long_wait wait(*this);
+    while (!engine_.host_may_use(range, mode)) {
+      probe_.check_device();
+      wait.go_on(what);
+    }
+    const nanoseconds before = wait.lasted();
+    for (;;) {
+      if (std::byte* found = memory_.host_address(offset, size); found != nullptr) {
+        return found;
       }
-      return engine_.finished(last);
-    });
+      if (!engine_.relieve_host() || wait.lasted() - before >= longest_shortage) {
+        throw error(status::out_of_host_memory, "the host has no memory for a view of " + std::to_string(size.count) +
+                                                    " bytes: " + memory_.last_failure());
+      }
+      probe_.check_device();
+      wait.go_on(what);
+    }
   }
 
   [[nodiscard]] bool gives_up_any(std::span<const named_operand> operands) const {
@@ -891,14 +966,6 @@ class arena {
     settle(unsettled);
     return offset;
   }
-  /// Asking a stream that has no work is how a host thread lets time pass on every device.
-  template <class Predicate>
-  void wait_until(Predicate&& holds) {
-    while (engine_.catch_up(), !holds()) {
-      (void)probe_.idle();
-    }
-  }
-
   void append(std::vector<block_access>& out, byte_span span, access mode) const {
     const block_range touched = blocks_of(span.offset, span.size, block());
     if (touched.empty()) {

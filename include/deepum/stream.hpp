@@ -236,7 +236,7 @@ class stream {
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     open_launch opened(*this, name, signature_of(name, operands), operands, !operands.empty());
-    const typename arena<Memory>::enqueuing during(arena_, opened.id());
+    const typename arena<Memory>::enqueuing during(arena_, opened.id(), id_);
     std::forward<Enqueue>(enqueue)(native_.native());
     return opened.issued();
   }
@@ -254,9 +254,12 @@ class stream {
     }
     check_transfer("memcpy", nullptr, {to, n, access::overwrite});
     check_transfer("memcpy", nullptr, {from, n, access::read});
-    return in_pieces(n, [&](bytes begin, bytes size) {
+    return in_pieces(to, from, n, [&](bytes begin, bytes size) {
       std::byte* const t = static_cast<std::byte*>(to) + begin.count;
       const std::byte* const f = static_cast<const std::byte*>(from) + begin.count;
+      if (!recording_ && !fit_together(t, f)) {
+        return copy_staged(nullptr, t, nullptr, f, size);
+      }
       const std::array<operand, 2> operands{operand{t, size, access::overwrite}, operand{f, size, access::read}};
       return transfer("memcpy", operands, [&] { native_.copy(t, f, size.count); });
     });
@@ -275,7 +278,7 @@ class stream {
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) {
     check_transfer("memset", nullptr, {to, n, access::overwrite});
-    return in_pieces(n, [&](bytes begin, bytes size) {
+    return in_pieces(to, nullptr, n, [&](bytes begin, bytes size) {
       std::byte* const t = static_cast<std::byte*>(to) + begin.count;
       const std::array<operand, 1> operands{operand{t, size, access::overwrite}};
       return transfer("memset", operands, [&] { native_.fill(t, value, size.count); });
@@ -531,17 +534,36 @@ class stream {
   }
   /// What a launch must have on the device as a whole is bounded there by the budget.
   template <class Piece>
-  launch_id in_pieces(bytes n, Piece&& piece) {
+  launch_id in_pieces(const void* to, const void* from, bytes n, Piece&& piece) {
     bytes most = detail::bytes_of_elements<void>(n.count);  // all bytes is no size
+    bool within_blocks = false;  // pieces end where blocks do: else one could touch two blocks on either side
     if constexpr (faultless_memory_kind<Memory>) {
       const bytes block = arena_.block();
-      most = std::max(block, block * (arena_.budget() / (8 * block)));
+      const bytes budget = arena_.budget();
+      most = std::max(block, block * (budget / (8 * block)));
+      within_blocks = budget < 4 * block;
     }
     launch_id last{};
-    for (bytes begin{}; begin < n; begin += most) {
-      last = piece(begin, std::min(most, n - begin));
+    for (bytes begin{}; begin < n;) {
+      bytes size = std::min(most, n - begin);
+      if (within_blocks) {
+        size = std::min({size, most_of(nullptr, static_cast<const std::byte*>(to) + begin.count),
+                         from == nullptr ? size : most_of(nullptr, static_cast<const std::byte*>(from) + begin.count)});
+      }
+      last = piece(begin, size);
+      begin += size;
     }
     return last;
+  }
+  /// Whether what a piece of a copy touches fits the budget.
+  [[nodiscard]] bool fit_together(const void* a, const void* b) const {
+    if constexpr (faultless_memory_kind<Memory>) {
+      const std::optional<bytes> first = arena_.offset_of(a);
+      const std::optional<bytes> second = arena_.offset_of(b);
+      const bytes block = arena_.block();
+      return !first || !second || *first / block == *second / block || arena_.budget() >= 2 * block;
+    }
+    return true;
   }
   /// Copies where a side lies in another arena whose memory never faults. Each of the arenas lends a piece at a time.
   launch_id memcpy_between(detail::lending_arena* to_other, std::byte* to, detail::lending_arena* from_other,
@@ -632,7 +654,7 @@ class stream {
     with_all_from(with_all_from, 0);
     return made;
   }
-  /// By way of the host: the other device does not reach this one's memory.
+  /// By way of the host: the other device does not reach this one's memory, or the budget has no room for both sides.
   launch_id copy_staged(detail::lending_arena* to_other, std::byte* to, detail::lending_arena* from_other,
                         const std::byte* from, bytes n) {
     std::vector<std::byte> stage(n.count);

@@ -198,6 +198,77 @@ TEST_CASE("copies and fills larger than the budget go through in pieces") {
   CHECK(back == host);
 }
 
+TEST_CASE("copies and fills go through under a budget of a few blocks, wherever they begin") {
+  for (const bytes budget : {2_MiB, 4_MiB, 6_MiB, 8_MiB}) {
+    CAPTURE(budget.count);
+    machine m(budget);
+    stream_type s(m.memory());
+    constexpr std::size_t n = 3 * words_per_block;
+    word* const a = m.memory().allocate<word>(n + 2 * words_per_block);
+    word* const b = m.memory().allocate<word>(n + 2 * words_per_block);
+    word* const from = a + 100;
+    word* const to = b + words_per_block - 77;
+    std::vector<word> host(n);
+    std::iota(host.begin(), host.end(), 5U);
+    s.memcpy(from, host.data(), bytes{n * sizeof(word)});
+    s.memset(to - 5, 7, bytes{(n + 10) * sizeof(word)});
+    s.memcpy(to, from, bytes{n * sizeof(word)});
+    s.memcpy(from + 20, from + n - 50, bytes{50 * sizeof(word)});  // within one block or between two
+    std::vector<word> back(n);
+    s.memcpy(back.data(), to, bytes{n * sizeof(word)});
+    s.synchronize();
+    CHECK(back == host);
+    CHECK(m.memory().host_read(to - 1, 1)[0] == 0x07070707);
+    CHECK(m.memory().host_read(to + n, 1)[0] == 0x07070707);
+    CHECK(m.memory().host_read(from + 20, 50)[49] == host[n - 1]);
+  }
+}
+
+TEST_CASE("where arenas share a device, one that cannot have more makes room among its own blocks") {
+  sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 100_MiB});
+  for (const char* policy : {"um", "auto"}) {
+    CAPTURE(policy);
+    arena_type mine(gpu, {.capacity = 256_MiB, .device_budget = 96_MiB, .policy = policy, .log = {}});
+    arena_type other(gpu, {.capacity = 256_MiB, .device_budget = 96_MiB, .policy = policy, .log = {}});
+    stream_type s(mine);
+    stream_type t(other);
+    std::vector<word*> words;
+    for (std::size_t i = 0; i < 60; ++i) {
+      words.push_back(mine.allocate<word>(words_per_block));
+    }
+    for (std::size_t i = 0; i < 47; ++i) {
+      s.launch("set", 1, 1, 0, set, words[i], words_per_block, static_cast<word>(i));
+    }
+    s.synchronize();
+    word* const theirs = other.allocate<word>(3 * words_per_block);
+    t.launch("set", 1, 1, 0, set, theirs, 3 * words_per_block, word{1});  // nothing is free now
+    t.synchronize();
+    for (int round = 0; round < 2; ++round) {
+      for (std::size_t i = 0; i < 60; ++i) {
+        s.launch("set", 1, 1, 0, set, words[i], words_per_block / 2, static_cast<word>(i));
+      }
+    }
+    s.synchronize();
+    for (std::size_t i = 0; i < 60; ++i) {
+      CHECK(mine.host_read(words[i], words_per_block)[1] == i);
+    }
+    CHECK(mine.host_read(words[3], words_per_block)[words_per_block - 1] == 3);
+    CHECK(other.host_read(theirs, 1)[0] == 1);
+  }
+}
+
+TEST_CASE("what a launch waited for is no prefetch that was of use") {
+  machine m(16_MiB, "um");
+  sweep program(m);
+  program.pass();
+  program.pass();
+  program.s.synchronize();
+  const statistics s = m.memory().statistics();
+  CHECK(s.faults > 100);
+  CHECK(s.prefetches_used == 0);
+  CHECK(s.prefetches_wasted == 0);
+}
+
 TEST_CASE("a launch that may touch anything gets all that is alive, or is refused") {
   machine m(16_MiB);
   stream_type s(m.memory());

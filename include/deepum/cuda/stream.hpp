@@ -6,6 +6,7 @@
 #include <deepum/cuda/graph.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/error.hpp>
 
@@ -175,6 +176,22 @@ class basic_stream {
       (void)cudaGetLastError();
     }
     return state != cudaErrorNotReady;
+  }
+
+  /// Waits for nothing, and may be asked while the program captures some stream.
+  /// @errors  `status::device_failure`, where something has failed for good: it is asked twice.
+  void check_device() const {
+    const relaxed_capture nothing_is_refused;
+    cudaError_t state = cudaStreamQuery(stream_.get());
+    if (state != cudaSuccess && state != cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      state = cudaStreamQuery(stream_.get());
+    }
+    if (state == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return;
+    }
+    expect(state, "cudaStreamQuery");
   }
 
   /// What a library call enqueues to.

@@ -188,21 +188,20 @@ class demand_paging {
       claims_[b.value].host_writes += mode != access::read ? 1 : 0;
     });
     host_writes_.fetch_add(mode != access::read ? 1 : 0, std::memory_order_relaxed);
+    host_wait_.succeeded();  // who asks now gets a try of his own
     all_there_ = false;
     policy_.on_host_access(range, mode, map());
     state_.stirred = true;
   }
   /// Whether it may; else what that takes is asked for.
+  /// @errors  `status::out_of_host_memory`, `status::device_failure` where that failed again and again.
   [[nodiscard]] bool host_may_use(block_range range, access mode) {
     bool there = true;
     std::deque<command> wanted;
     for_each_block(range, [&](block_id b) {
-      const block_state& s = map()[b];
-      const bool current = !s.dirty || s.life != liveness::live;  // what is of no value may be anything
-      const bool done = mode == access::read ? !(map().resident(b) && (!current || s.moving == motion::leaving))
-                                             : !map().present(b) && !state_.notes[b.value].discarding;
+      const bool done = host_may_use(b, mode);
       there = there && done;
-      if (!done && map().resident(b) && state_.still(b)) {
+      if (!done && map().resident(b) && state_.still(b) && (mode == access::read || !held_down(b))) {
         wanted.push_back({.what = mode == access::read ? action::clean : action::evict,
                           .why = reason::host,
                           .to = location::host(),
@@ -214,6 +213,12 @@ class demand_paging {
         for_each_block(range, [&](block_id b) { map().write_on_host(b); });
       }
       return true;
+    }
+    if (host_wait_.hopeless()) {
+      throw host_refusal(range);
+    }
+    if (host_wait_.failing() && memory_.host_is_full()) {
+      (void)relieve_host();
     }
     if (state_.outward.requested.empty()) {
       state_.outward.requested = std::move(wanted);
@@ -229,13 +234,13 @@ class demand_paging {
       return true;
     }
     if (state_.inward.idle()) {
-      std::uint32_t room = map().room();
+      std::uint32_t left = room();
       for_each_block({block_id{0}, map().size()}, [&](block_id b) {
-        if (room != 0 && map()[b].life == liveness::live && !map().present(b) && state_.still(b) &&
+        if (left != 0 && map()[b].life == liveness::live && !map().present(b) && state_.still(b) &&
             map()[b].copies.at(location::host()) && claims_[b.value].host_views == 0) {
           state_.inward.requested.push_back(
               {.what = action::prefetch, .why = reason::requested, .to = map().device(), .range = {b, 1}});
-          --room;
+          --left;
         }
       });
     }
@@ -279,10 +284,12 @@ class demand_paging {
     state_.inward.demanded.clear();
     state_.outward.demanded.clear();
     starving_ = false;
-    served_ = 0;
     std::uint64_t missing = 0;
-    if (held_launch* next = next_served()) {
-      served_ = next->id.value;
+    held_launch* const next = next_served();
+    if (const std::uint64_t before = std::exchange(served_, next != nullptr ? next->id.value : 0); before != served_) {
+      launch_wait_.succeeded();  // the failures were of another one
+    }
+    if (next != nullptr) {
       const launch_record& record = *state_.launches.find(next->id, next->stream);
       for_each_declared(record, [&](block_id b) { claims_[b.value].wanted_by = served_; });
       if (next->let_go || !policy_.holds_launches() || state_.paused() ||
@@ -307,7 +314,9 @@ class demand_paging {
     if (it == state_.held.end()) {
       return;  // all wait for the program
     }
-    if (it->let_go && it->faulted) {
+    if (std::exchange(short_until_, 0) > state_.statistics.finished) {
+      state_.stirred = true;  // others may have given memory back
+    } else if (it->let_go && it->faulted) {
       it->hopeless = it->hopeless || !all_of_it_there(*state_.launches.find(it->id, it->stream));
     } else {
       it->let_go = true;
@@ -316,16 +325,32 @@ class demand_paging {
   }
 
   /// A block arrived or left, or a launch was taken back: what failed may work now.
-  void moved() { failures_in_a_row_ = 0; }
-  /// A command has ended. What a launch waits for failed again and again, and nothing was under way that could have
-  /// helped: it will not get it.
-  /// @param done  Or failed for a reason that is gone.
-  void ended(const command& c, bool done) {
+  void moved() {
+    launch_wait_.something_moved();
+    host_wait_.something_moved();
+  }
+  /// A command has ended. What a launch or the host waits for failed again and again: it will not get it.
+  /// @param again  It failed for a reason that is gone.
+  void ended(const command& c, bool done, bool again) {
+    const bool for_launch = c.why == reason::fault || c.why == reason::make_room;
+    failing_wait& wait = for_launch ? launch_wait_ : host_wait_;
+    if (done || again) {
+      moved();
+    }
+    if (again || (!for_launch && c.why != reason::host)) {
+      return;
+    }
     if (done) {
-      failures_in_a_row_ = 0;
-    } else if ((c.why == reason::fault || c.why == reason::make_room) && state_.nothing_executes() &&
-               state_.inward.issued.empty() && state_.outward.issued.empty() &&
-               ++failures_in_a_row_ >= failures_until_refusal) {
+      wait.succeeded();
+      return;
+    }
+    if (c.why == reason::fault && !memory_.host_is_full()) {
+      fitted_ = map().occupied() - map().arriving();
+      short_until_ = state_.statistics.finished + launches_of_shortage;
+    }
+    wait.failed(memory_.now(),
+                state_.nothing_executes() && state_.inward.issued.empty() && state_.outward.issued.empty());
+    if (for_launch && wait.hopeless()) {
       for (held_launch& h : state_.held) {
         h.hopeless = h.hopeless || h.id.value == served_;
       }
@@ -346,6 +371,7 @@ class demand_paging {
   /// That of the map has changed.
   void budget_changed() {
     memory_.set_limit(map().budget());
+    short_until_ = 0;
     budget_now_.store(map().budget(), std::memory_order_relaxed);
     all_there_ = all_there_ && map().occupied() <= map().budget();
   }
@@ -362,8 +388,15 @@ class demand_paging {
     const claims& c = claims_[b.value];
     return c.pins != 0 || (c.wanted_by != 0 && c.wanted_by == served_ && c.host_writes == 0 && !map().hollow(b));
   }
-  /// A launch that declares the block may execute.
-  [[nodiscard]] bool pinned(block_id b) const { return claims_[b.value].pins != 0; }
+  /// Blocks that could arrive without any leaving.
+  [[nodiscard]] std::uint32_t room() const {
+    const std::uint32_t most = most_on_device();
+    return most - std::min(most, map().occupied());
+  }
+  /// A launch that declares the block may execute: one that is more than a hold.
+  [[nodiscard]] bool executed_on(block_id b) const { return claims_[b.value].pins != claims_[b.value].holds; }
+  /// A hold keeps the block on the device for as long as the program likes.
+  [[nodiscard]] bool held_by_program(block_id b) const { return claims_[b.value].holds != 0; }
   /// The host is writing the block, or about to.
   [[nodiscard]] bool with_host(block_id b) const { return claims_[b.value].host_writes != 0; }
   /// @}
@@ -377,13 +410,26 @@ class demand_paging {
     std::uint32_t host_views = 0;   // through which the host reads or writes it
     std::uint32_t host_writes = 0;  // those through which it writes
   };
-  // Commands that failed in a row, while a launch waits for them and nothing else happens.
-  static constexpr std::uint32_t failures_until_refusal = 64;
+  static constexpr std::uint64_t launches_of_shortage = 1024;        // that finish before more memory is tried for
   static constexpr bytes copies_given_up{std::uint64_t{128} << 20};  // of the host, at a time
 
   [[nodiscard]] block_map& map() { return state_.map; }
   [[nodiscard]] const block_map& map() const { return state_.map; }
   [[nodiscard]] std::string in_bytes(std::uint64_t blocks) const { return std::to_string((block_ * blocks).count); }
+  [[nodiscard]] bool host_may_use(block_id b, access mode) const {
+    const block_state& s = map()[b];
+    const bool current = !s.dirty || s.life != liveness::live;  // what is of no value may be anything
+    return mode == access::read ? !(map().resident(b) && (!current || s.moving == motion::leaving))
+                                : !map().present(b) && !state_.notes[b.value].discarding;
+  }
+  [[nodiscard]] error host_refusal(block_range range) const {
+    const bool full = memory_.host_is_full();
+    const std::string why = memory_.last_failure();
+    return error(full ? status::out_of_host_memory : status::device_failure,
+                 "the host cannot get " + in_bytes(range.count) +
+                     " bytes of the arena, counted in whole blocks, from the device: " +
+                     (why.empty() ? std::string("the device gives no reason") : why));
+  }
   [[nodiscard]] std::string too_large(const std::string& name, std::uint64_t blocks) const {
     return "launch '" + name + "' touches " + in_bytes(blocks) + " bytes, counted in whole blocks of " +
            std::to_string(block_.count) + "; the budget is " + in_bytes(map().budget()) +
@@ -478,10 +524,15 @@ class demand_paging {
       demand(b, reason::predicted);
     });
   }
+  /// Blocks that the device takes: the budget, or what fitted when it had no memory for more because others hold it.
+  /// That is forgotten after a while, and when nothing else helps: they may have given it back.
+  [[nodiscard]] std::uint32_t most_on_device() const {
+    return state_.statistics.finished < short_until_ ? std::min(fitted_, map().budget()) : map().budget();
+  }
   /// Least recently used blocks leave until there is room for so many, dead ones first.
   void make_room_for(std::uint64_t missing) {
     const std::uint64_t staying = map().occupied() - map().leaving() + missing;
-    std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, map().budget());
+    std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, most_on_device());
     for (const bool dead : {true, false}) {
       if (surplus == 0) {
         return;
@@ -546,7 +597,10 @@ class demand_paging {
   bool starving_ = false;                      // and there is no room for it yet
   std::uint64_t blocks_of_holds_ = 0;          // that stay until the program ends a hold
   bool all_there_ = false;                     // every block that is alive can be used, and stays
-  std::uint32_t failures_in_a_row_ = 0;        // of what it waits for
+  std::uint32_t fitted_ = 0;                   // blocks, when the device had no memory for more
+  std::uint64_t short_until_ = 0;              // finished launches
+  failing_wait launch_wait_{};                 // of the launch that is served
+  failing_wait host_wait_{};                   // of whoever waits for host access
 };
 
 /// In its place where memory faults.

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -212,6 +213,36 @@ class engine {
     return true;
   }
 
+  /// Whether a launch that is held back could be on the device together with others that have not finished.
+  /// @param others  Those that are, each with its stream. Cost: nothing where there are none.
+  [[nodiscard]] bool fits_beside(launch_id id, stream_id stream,
+                                 std::span<const std::pair<launch_id, stream_id>> others) {
+    if (others.empty()) {
+      return true;
+    }
+    std::lock_guard lock(state_mutex_);
+    launch_record together;
+    const auto add = [&](launch_id which, stream_id on) {
+      if (const launch_record* r = state_.launches.find(which, on)) {
+        together.accesses.insert(together.accesses.end(), r->accesses.begin(), r->accesses.end());
+      }
+    };
+    add(id, stream);
+    for (const auto& [which, on] : others) {
+      add(which, on);
+    }
+    return detail::distinct_blocks(together) <= state_.map.budget();
+  }
+  /// A launch that has asked and was not admitted will not be given to the device after all. Nothing where it is not
+  /// held back any more.
+  void withdraw(launch_id id, stream_id stream) {
+    std::lock_guard lock(state_mutex_);
+    absorb();
+    if (state_.find_held(id) != state_.held.end()) {
+      (void)take_back(id, stream);
+    }
+  }
+
   /// The launch that was submitted last; invalid where there was none.
   [[nodiscard]] launch_id last_launch() const { return launch_id{last_launch_.load(std::memory_order_acquire)}; }
   /// This launch and all before it, on every stream, are known to have finished.
@@ -282,6 +313,7 @@ class engine {
     note_pressure();
   }
   /// Whether it may. Asks for what that takes.
+  /// @errors  `status::out_of_host_memory`, `status::device_failure` where the blocks cannot get there.
   [[nodiscard]] bool host_may_use(block_range range, access mode)
     requires faultless_memory_kind<Memory>
   {
@@ -961,7 +993,7 @@ class engine {
       detail::block_note& n = state_.notes[b.value];
       if (!state_.map.resident(b)) {
         count(state_.statistics.in, why, !state_.map[b].copies.empty());
-        n.prefetched_at = o != nullptr && !n.late ? ++clock_ : 0;
+        n.prefetched_at = o != nullptr && why != reason::fault && !n.late ? ++clock_ : 0;
       }
       if (!backed) {
         state_.map.arrive(b, e.host_copy_stays, o != nullptr);
@@ -1025,7 +1057,7 @@ class engine {
       l->blocks -= c.range.count;
       l->issued.erase(it);
       if constexpr (faultless) {
-        demand_.ended(c, done || again);
+        demand_.ended(c, done, again);
       }
       for_each_block(c.range, [&](block_id b) {
         if (state_.notes[b.value].ticket != ticket) {
@@ -1184,7 +1216,7 @@ class engine {
         advance(c.range, 1);
         continue;
       }
-      const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : state_.map.room());
+      const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : room());
       if (most == 0) {
         if (c.why != reason::requested || !state_.nothing_executes() || !state_.outward.idle() ||
             !state_.discards.idle()) {
@@ -1256,6 +1288,12 @@ class engine {
       advance(c.range, count_prefix(c.range, [&](block_id b) { return !state_.map.present(b) || state_.going(b); }));
       if (c.range.empty()) {
         queue->pop_front();
+        continue;
+      }
+      if (const std::uint32_t kept = count_prefix(c.range, [&](block_id b) { return stays_for_now(b, c.why); });
+          kept != 0) {
+        state_.statistics.dropped += c.why == reason::host ? 0 : kept;
+        advance(c.range, kept);
         continue;
       }
       const bool droppable = may_drop(c.range.first);
@@ -1447,9 +1485,12 @@ class engine {
     if (++failures_in_a_row_ >= options_.failures_until_pause) {
       failures_in_a_row_ = 0;
       state_.paused_until = state_.statistics.finished + options_.launches_of_pause;
-      say(std::to_string(options_.failures_until_pause) +
-          " commands failed in a row; nothing is prefetched for the next " +
-          std::to_string(options_.launches_of_pause) + " launches");
+      if (std::has_single_bit(++pauses_)) {  // what goes on failing does not fill the log
+        say(std::to_string(options_.failures_until_pause) +
+            " commands failed in a row; nothing is prefetched for the next " +
+            std::to_string(options_.launches_of_pause) + " launches" +
+            (pauses_ == 1 ? "" : " (pause " + std::to_string(pauses_) + "; logged less and less often)"));
+      }
     }
   }
 
@@ -1468,6 +1509,21 @@ class engine {
       return demand_.held_down(b);
     }
     return state_.launches.executing_on(b);
+  }
+  /// Blocks that could arrive without any leaving.
+  [[nodiscard]] std::uint32_t room() const {
+    if constexpr (faultless) {
+      return demand_.room();
+    }
+    return state_.map.room();
+  }
+  /// It is not worth to wait until the block may leave: a hold keeps it, which ends when the program likes, or who
+  /// wants it asks again anyway.
+  [[nodiscard]] bool stays_for_now([[maybe_unused]] block_id b, [[maybe_unused]] reason why) const {
+    if constexpr (faultless) {
+      return demand_.held_by_program(b) || (why == reason::host && demand_.held_down(b));
+    }
+    return false;
   }
   /// No launch in flight and no command may touch the block.
   [[nodiscard]] bool idle(block_id b) const {
@@ -1491,7 +1547,7 @@ class engine {
   /// A launch may execute that declares the block.
   [[nodiscard]] bool executes_on(block_id b) const {
     if constexpr (faultless) {
-      return demand_.pinned(b);
+      return demand_.executed_on(b);
     }
     return true;  // nobody holds launches back until they may
   }
@@ -1612,6 +1668,7 @@ class engine {
   std::uint64_t clock_ = 0;                   // orders arrivals and finishes
   std::uint64_t incomplete_finished_at_ = 0;  // when a launch finished last that may have used any block
   std::uint32_t failures_in_a_row_ = 0;
+  std::uint64_t pauses_ = 0;  // after failures
   std::uint32_t pumps_ = 0;
   nanoseconds last_finish_{};
   bool unread_ = false;             // the inbox, since launches have to ask

@@ -122,12 +122,13 @@ class launch_tracker {
     const auto it = find_in(launches, id);
     return it != launches.end() && it->id == id ? &*it : nullptr;
   }
-  /// Whether a launch that is executing now declares the block.
+  /// Whether a launch that is executing now declares the block. Holds execute nothing.
   [[nodiscard]] bool executing_on(block_id b) const {
     return std::any_of(busy_.begin(), busy_.end(), [&](std::uint16_t s) {
       ++streams_visited_;
-      const std::vector<block_access>& accesses = streams_[s].launches.front().accesses;
-      return std::any_of(accesses.begin(), accesses.end(), [b](const block_access& a) { return a.range.contains(b); });
+      const launch_record& front = streams_[s].launches.front();
+      return !front.hold && std::any_of(front.accesses.begin(), front.accesses.end(),
+                                        [b](const block_access& a) { return a.range.contains(b); });
     });
   }
 

@@ -7,8 +7,10 @@
 #include <deepum/engine/launch_tracker.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/policy/plan.hpp>
+#include <deepum/units.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -63,6 +65,35 @@ struct held_launch {
   bool let_go = false;    // whatever it misses; faultless memory: whatever the policy is about to bring
   bool faulted = false;   // faultless memory: the policy knows what it misses
   bool hopeless = false;  // faultless memory: it will never begin
+};
+
+/// Failures of what a thread of the program waits for. They end the wait: after some in a row while nothing that could
+/// have helped was under way, and after some time whatever else happens.
+class failing_wait {
+ public:
+  static constexpr std::uint32_t most = 64;
+  static constexpr nanoseconds longest = std::chrono::seconds(10);  // of the device's clock
+
+  /// @param alone  Nothing executed and nothing moved that could have helped.
+  void failed(nanoseconds now, bool alone) {
+    since_ = failures_++ == 0 ? now : since_;
+    alone_ += alone ? 1 : 0;
+    hopeless_ = alone_ >= most || (failures_ >= most && now - since_ >= longest);
+  }
+  /// Something else moved, so that it may work now.
+  void something_moved() {
+    alone_ = 0;
+    hopeless_ = false;
+  }
+  void succeeded() { *this = {}; }
+  [[nodiscard]] bool failing() const { return failures_ != 0; }
+  [[nodiscard]] bool hopeless() const { return hopeless_; }
+
+ private:
+  std::uint64_t failures_ = 0;  // since the last success
+  std::uint32_t alone_ = 0;     // of them, in a row
+  bool hopeless_ = false;
+  nanoseconds since_{};
 };
 
 /// The most that a number has been while the last launches ran: at least `window` of them, at most twice as many.

@@ -30,6 +30,8 @@ class contents {
 
   /// Keeps the contents as they are now as the older copy.
   void keep_older(block_id b);
+  /// The older copy, which has been kept, is lost.
+  void poison_older(block_id b);
   /// The older copy comes back.
   void restore_older(block_id b);
   void forget_older(block_id b);

@@ -28,7 +28,8 @@ class event;
 /// Host and device copies are two things here. A block that was mapped, but not copied in, reads as poison on the
 /// device; one that is unmapped or dropped without `copy_out` has lost what the device wrote, and the older contents of
 /// the host come back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize`
-/// throws). The range that everybody sees holds the device's copy where it differs.
+/// throws). The range that everybody sees holds the device's copy where it differs. Where `device_options::host_limit`
+/// is reached, blocks whose copy on the host is of no use lose it: it reads as poison from then on.
 ///
 /// Of an arena it is a `faultless_memory_kind`.
 class mapped_memory : private address_space {
@@ -73,10 +74,10 @@ class mapped_memory : private address_space {
   /// No driver takes advice here.
   static bool advise(block_range, advice, location) { return true; }
   static void set_limit(std::uint64_t /*blocks*/) {}
-  static void outdated(block_range) {}
-  [[nodiscard]] std::byte* host_address(bytes offset, bytes /*size*/) const { return base() + offset.count; }
+  void outdated(block_range range);
+  [[nodiscard]] std::byte* host_address(bytes offset, bytes size);
   [[nodiscard]] std::string last_failure() const;
-  [[nodiscard]] static bool host_is_full() { return false; }
+  [[nodiscard]] bool host_is_full() const;
   /// @}
 
   /// @name Checked mode
@@ -121,12 +122,15 @@ class mapped_memory : private address_space {
     std::uint32_t copies = 0;  ///< copies that are queued or under way
     std::uint64_t writes = 0;  ///< by the device
     std::uint32_t let_in = 0;  ///< launches that may touch it, in checked mode
+    bool on_host = false;      ///< it has memory of the host; counted where there is a limit
+    bool stale = false;        ///< which may serve another block
   };
   struct queued_copy {
     block_range range{};
     std::uint64_t ticket = 0;
     std::uint32_t done = 0;
     bool leaves = false;  ///< the device gives the blocks up when they have been copied
+    bool part = false;    ///< of a command: the host has no memory for the rest, so that it fails
     nanoseconds began{};  ///< the first block
   };
   using queue = std::deque<queued_copy>;
@@ -146,7 +150,9 @@ class mapped_memory : private address_space {
   // ---- copies -----------------------------------------------------------------------------------------------------
 
   void submit(queue& q, block_range range, std::uint64_t ticket);
-  void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves);
+  void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves, bool part = false);
+  /// As many of the blocks as the host has memory for; if there are none the command fails.
+  void queue_copy_out(block_range range, std::uint64_t ticket, bool leaves);
   void next(queue& q);
   void finish_in(block_id b, std::uint64_t ticket, nanoseconds began);
   void finish_out(block_id b, std::uint64_t writes_at_start);
@@ -155,6 +161,10 @@ class mapped_memory : private address_space {
   // ---- commands of an engine --------------------------------------------------------------------------------------
 
   void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
+  /// @returns  Whether the block has memory of the host.
+  bool give_host_memory(block_id b);
+  /// The memory that a block of no use has there is another one's now: what it held is lost.
+  bool take_stale_memory();
   /// All of it or nothing; then the command has failed.
   bool give_memory(block_range range, std::uint64_t ticket);
   void take_memory(block_range range);
@@ -164,6 +174,9 @@ class mapped_memory : private address_space {
   bool guarded_ = false;
   std::uint32_t copies_ = 0;
   std::string last_failure_{};
+  bool host_is_full_ = false;
+  std::uint64_t host_blocks_ = 0;  // that have memory of the host
+  std::uint32_t taken_last_ = 0;   // block that lost its memory
   queue in_;
   queue out_;
 };

@@ -94,6 +94,10 @@ class stream {
   /// Costs a little host time, so that a loop around it comes to an end.
   [[nodiscard]] bool idle();
 
+  /// Takes no time.
+  /// @errors  As `synchronize`, where an operation has failed.
+  void check_device();
+
   /// What a library call enqueues to: here the stream itself.
   [[nodiscard]] stream& native() { return *this; }
 

@@ -31,6 +31,8 @@ DEEPUM_SEPARATE void contents::keep_older(block_id b) {
   std::memcpy(at(older_, b), at(newest_, b), block_size.count);
 }
 
+DEEPUM_SEPARATE void contents::poison_older(block_id b) { std::memset(at(older_, b), poison_byte, block_size.count); }
+
 DEEPUM_SEPARATE void contents::restore_older(block_id b) {
   const admission here(*this, b);
   std::memcpy(at(newest_, b), at(older_, b), block_size.count);

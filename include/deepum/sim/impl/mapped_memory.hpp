@@ -69,13 +69,13 @@ DEEPUM_SEPARATE bool mapped_memory::populate(block_range range, std::uint64_t ti
 
 DEEPUM_SEPARATE bool mapped_memory::evict(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
-  queue_copy(out_, range, ticket, true);
+  queue_copy_out(range, ticket, true);
   return true;
 }
 
 DEEPUM_SEPARATE bool mapped_memory::clean(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
-  queue_copy(out_, range, ticket, false);
+  queue_copy_out(range, ticket, false);
   return true;
 }
 
@@ -141,6 +141,29 @@ DEEPUM_SEPARATE void mapped_memory::keep_host_out(block_range range) {
   for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
     data().keep_out(block_id{b});
   }
+}
+
+DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
+  const auto lock = loop().lock();
+  return host_is_full_;
+}
+
+DEEPUM_SEPARATE void mapped_memory::outdated(block_range range) {
+  const auto lock = loop().lock();
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    at(block_id{b}).stale = true;
+  }
+}
+
+DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size) {
+  const auto lock = loop().lock();
+  const block_range range = blocks_of(offset, size);
+  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
+    if (!give_host_memory(block_id{b})) {
+      return nullptr;
+    }
+  }
+  return base() + offset.count;
 }
 
 DEEPUM_SEPARATE void mapped_memory::map(block_range range) {
@@ -239,14 +262,27 @@ DEEPUM_SEPARATE void mapped_memory::submit(queue& q, block_range range, std::uin
   queue_copy(q, range, ticket, false);
 }
 
-DEEPUM_SEPARATE void mapped_memory::queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves) {
+DEEPUM_SEPARATE void mapped_memory::queue_copy_out(block_range range, std::uint64_t ticket, bool leaves) {
+  std::uint32_t found = 0;
+  while (found < range.count && give_host_memory(block_id{range.first.value + found})) {
+    ++found;
+  }
+  if (found == 0) {
+    report(device_event::kind::failed, range, ticket);
+  } else {
+    queue_copy(out_, {range.first, found}, ticket, leaves, found < range.count);
+  }
+}
+
+DEEPUM_SEPARATE void mapped_memory::queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves,
+                                               bool part) {
   expects(!range.empty(), "a copy of no blocks");
   for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
     expects(at(block_id{b}).mapped, "a block is copied that is not mapped");
     ++at(block_id{b}).copies;
     ++copies_;
   }
-  q.push_back({.range = range, .ticket = ticket, .leaves = leaves});
+  q.push_back({.range = range, .ticket = ticket, .leaves = leaves, .part = part});
   if (q.size() == 1) {
     next(q);
   }
@@ -320,7 +356,8 @@ DEEPUM_SEPARATE void mapped_memory::end_block(queue& q) {
       report(device_event::kind::departed, ended.range, ended.ticket, ended.began);
     }
     const bool told = ended.leaves || &q == &in_;
-    report(device_event::kind::completed, ended.range, ended.ticket, told ? nanoseconds{} : ended.began);
+    report(ended.part ? device_event::kind::failed : device_event::kind::completed, ended.range, ended.ticket,
+           told ? nanoseconds{} : ended.began);
   }
   next(q);
 }
@@ -332,11 +369,54 @@ DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range 
   emit({.what = what, .why = reason::predicted, .range = range, .began = began, .ticket = ticket});
 }
 
+DEEPUM_SEPARATE bool mapped_memory::give_host_memory(block_id b) {
+  const bytes limit = owner_.options().host_limit;
+  block& mine = at(b);
+  mine.stale = false;
+  if (limit.count == 0 || mine.on_host) {
+    return true;
+  }
+  if (block_size * (host_blocks_ + 1) > limit && !take_stale_memory()) {
+    last_failure_ = "the host has no memory left: device_options::host_limit is " + std::to_string(limit.count);
+    host_is_full_ = true;
+    return false;
+  }
+  mine.on_host = true;
+  ++host_blocks_;
+  return true;
+}
+
+DEEPUM_SEPARATE bool mapped_memory::take_stale_memory() {
+  const auto count = static_cast<std::uint32_t>(blocks_.size());
+  for (std::uint32_t n = 0; n < count; ++n) {
+    taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
+    const block_id b{taken_last_};
+    block& other = at(b);
+    if (!other.on_host || !other.stale || other.copies != 0) {
+      continue;
+    }
+    if (!other.mapped || other.copy == state::garbage) {
+      data().poison(b);
+    } else {
+      if (other.copy == state::same) {
+        data().keep_older(b);
+        other.copy = state::newer;
+      }
+      data().poison_older(b);
+    }
+    other.on_host = false;
+    --host_blocks_;
+    return true;
+  }
+  return false;
+}
+
 DEEPUM_SEPARATE bool mapped_memory::give_memory(block_range range, std::uint64_t ticket) {
   driver& rooms = owner_.memory_driver();
   if (rooms.free_rooms() < range.count) {
     last_failure_ = "no device memory to map " + std::to_string(range.count) + " blocks; " +
                     std::to_string(rooms.free_rooms()) + " are free";
+    host_is_full_ = false;
     report(device_event::kind::failed, range, ticket);
     return false;
   }

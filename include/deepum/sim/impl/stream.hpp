@@ -143,6 +143,11 @@ DEEPUM_SEPARATE bool stream::idle() {
   return state_.queue.empty();
 }
 
+DEEPUM_SEPARATE void stream::check_device() {
+  const auto lock = owner_.loop().lock();
+  owner_.operations().rethrow();
+}
+
 DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener, bool /*blocking*/)
     : owner_(owner),
       own_(std::make_unique<stream_state>(listener)),
