@@ -19,7 +19,9 @@ inline namespace v0 {
 /// and `host_overwrite`.
 ///
 /// Use the elements through the view: on memory that never faults the host finds them at other addresses than the
-/// device does, and for as long as the view lives only. There a launch that touches what a view writes is refused.
+/// device does, and for as long as the view lives only. There a launch that touches what a view writes is refused, and
+/// so is one on other memory in the same block (`arena::block`), which allocations below half a block share. Keep views
+/// that write short, or copy with `stream::memcpy`, which disturbs nobody.
 template <class T>
 class host_view {
  public:

@@ -322,6 +322,15 @@ TEST_CASE("while a view writes, launches that touch the memory are refused; whil
     });
     CHECK(mentions(said, "'set'"));
     CHECK(mentions(said, "view"));
+    // What shares the block waits for the end of the view, too, and is told so; copies are the way around it.
+    word* const beside = m.memory().allocate<word>(10);
+    word* const sharing = m.memory().allocate<word>(10);
+    const auto other = m.memory().host_write(beside, 10);
+    const std::string shared = failure(status::invalid_argument, [&] {
+      s.launch("set", 1, 1, 0, set, overwrites(sharing, 10), std::size_t{10}, word{5});
+    });
+    CHECK(mentions(shared, std::to_string((2_MiB).count)));
+    CHECK(mentions(shared, "stream::memcpy"));
   }
   {
     const auto view = m.memory().host_read(a, 10);

@@ -197,4 +197,38 @@ TEST_CASE("with no host memory left every call ends, and nothing is lost") {
   }
 }
 
+TEST_CASE("where arenas share a device, one that cannot have more makes room among its own blocks") {
+  const watchdog ends("arenas that share a device");
+  using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
+  const fake_gpu gpu(40_MiB);
+  fake_cuda::register_kernel(set);
+  deepum::cuda::device_options o;
+  o.chunk = 2_MiB;
+  deepum::cuda::device device(0, o);
+  arena_type mine(device, {.capacity = 128_MiB, .device_budget = 40_MiB, .policy = "um", .log = {}});
+  arena_type other(device, {.capacity = 128_MiB, .device_budget = 40_MiB, .policy = "um", .log = {}});
+  deepum::stream s(mine);
+  deepum::stream t(other);
+  std::vector<word*> words;
+  for (int i = 0; i < 24; ++i) {
+    words.push_back(mine.allocate<word>(in_block));
+  }
+  for (std::size_t i = 0; i < 12; ++i) {
+    s.launch("set", 1, 1, 0, set, words[i], std::uint64_t{in_block}, static_cast<word>(i));
+  }
+  s.synchronize();
+  word* const theirs = other.allocate<word>(8 * in_block);
+  t.launch("set", 1, 1, 0, set, theirs, std::uint64_t{8 * in_block}, word{1});  // nothing is free now
+  t.synchronize();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    s.launch("set", 1, 1, 0, set, words[i], std::uint64_t{in_block / 2}, static_cast<word>(i));
+  }
+  s.synchronize();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    CHECK(mine.host_read(words[i], in_block)[1] == i);
+  }
+  CHECK(mine.host_read(words[3], in_block)[in_block - 1] == 3);
+  CHECK(other.host_read(theirs, 1)[0] == 1);
+}
+
 }  // namespace cuda_waits_test

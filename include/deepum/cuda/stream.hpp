@@ -191,7 +191,7 @@ class basic_stream {
       (void)cudaGetLastError();
       return;
     }
-    expect(state, "cudaStreamQuery");
+    check(state, "cudaStreamQuery");
   }
 
   /// What a library call enqueues to.

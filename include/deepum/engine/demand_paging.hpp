@@ -102,7 +102,9 @@ class demand_paging {
       for_each_block(a.range, [&](block_id b) {
         if (claims_[b.value].host_writes != 0) {
           throw error(status::invalid_argument,
-                      "launch '" + record.name + "' touches memory that a host view is writing; end the view first");
+                      "launch '" + record.name +
+                          "' touches memory that a host view is writing, or that lies in one block of " + in_bytes(1) +
+                          " bytes with it; end the view first, or write by stream::memcpy");
         }
       });
     }
