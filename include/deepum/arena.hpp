@@ -5,6 +5,7 @@
 #include <deepum/arena/host_guard.hpp>
 #include <deepum/arena/lending.hpp>
 #include <deepum/arena/new_memory.hpp>
+#include <deepum/arena/overlaps.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
@@ -171,6 +172,7 @@ class arena {
     if (size.count == 0) {
       return nullptr;
     }
+    keep_pace();
     launch_id finished = engine_.finished_up_to();
     for (;;) {
       std::vector<block_range> unsettled;
@@ -206,6 +208,7 @@ class arena {
     if (new_memory_) {
       forget_new(p);
     }
+    keep_pace();
     const std::lock_guard lock(mutex_);
     std::vector<liveness_change> changes;
     const launch_id last = engine_.last_launch();
@@ -235,6 +238,7 @@ class arena {
   /// Begins to move the blocks to the device or to the host, and returns. To the device as far as the budget allows.
   void prefetch(const void* p, bytes size, location to) {
     if (const block_range range = blocks_at(p, size); !range.empty()) {
+      keep_pace();
       engine_.prefetch(range, to);
     }
   }
@@ -247,6 +251,7 @@ class arena {
   /// @param where  For hints about a place.
   void advise(const void* p, bytes size, advice hint, location where = location::device()) {
     if (const block_range range = blocks_at(p, size); !range.empty()) {
+      keep_pace();
       engine_.advise(range, hint, where);
     }
   }
@@ -282,6 +287,7 @@ class arena {
       return;
     }
     give_up(p, size);
+    keep_pace();
     const std::lock_guard lock(mutex_);
     std::vector<liveness_change> changes;
     table_.mark_inactive(address_of(p), size, engine_.last_launch(), changes);
@@ -294,6 +300,7 @@ class arena {
     if (size.count == 0) {
       return;
     }
+    keep_pace();
     std::vector<block_range> unsettled;
     {
       const std::lock_guard lock(mutex_);
@@ -527,7 +534,7 @@ class arena {
       append(out, o.where.span, o.mode);
     }
     if (overwrites) {
-      degrade_overlapped(out);
+      detail::degrade_overlapped(out);
     }
   }
   /// The same for operands that were not named before. @errors  Those of `name_operands`.
@@ -557,6 +564,7 @@ class arena {
   ///                  nothing has happened.
   launch_id submit(launch_record&& record, std::span<const named_operand> operands) {
     engine_.check(record);
+    keep_pace();
     std::vector<block_range> unsettled;
     std::string warning;
     launch_id id{};
@@ -664,7 +672,10 @@ class arena {
   /// What sees that new memory is filled; null where nothing does.
   [[nodiscard]] detail::new_memory<arena>* new_memory() const { return new_memory_.get(); }
   /// Counts a stream, which the arena must outlive.
-  void stream_opened() { ++streams_; }
+  void stream_opened() {
+    ++streams_;
+    keep_pace();
+  }
   /// A stream has ended.
   void stream_closed() { --streams_; }
   /// @}
@@ -836,11 +847,14 @@ class arena {
   /// A launch reads nothing that was given up, unless it writes the same bytes.
   void check_reads(std::string_view launch, std::span<const named_operand> operands) const {
     for (const named_operand& o : operands) {
-      const bytes lost = table_.given_up(o.where.span);
+      const bytes lost = o.mode == access::read ? table_.given_up(o.where.span) : bytes{};
+      if (lost.count == 0 || !(o.sized || lost == o.where.span.size)) {
+        continue;
+      }
       const bool writes = std::any_of(operands.begin(), operands.end(), [&](const named_operand& other) {
         return other.mode != access::read && overlap(other.where.span, o.where.span);
       });
-      if (o.mode == access::read && !writes && lost.count != 0 && (o.sized || lost == o.where.span.size)) {
+      if (!writes) {
         throw error(status::invalid_argument, "launch '" + std::string(launch) + "' reads " + text_of(o) +
                                                   ", of which " + std::to_string(lost.count) +
                                                   " were given up (mark_inactive) and not written since");
@@ -946,6 +960,7 @@ class arena {
   }
   /// The host is about to use bytes. @returns  Their offset.
   bytes host_uses(const void* p, bytes size, access mode) {
+    keep_pace();
     std::vector<block_range> unsettled;
     bytes offset{};
     {
@@ -966,6 +981,14 @@ class arena {
     settle(unsettled);
     return offset;
   }
+  /// Who tells the engine things faster than it takes them in waits for its next turn, which comes whatever the device
+  /// does.
+  void keep_pace() {
+    while (engine_.crowded()) {
+      (void)probe_.idle();
+    }
+  }
+
   void append(std::vector<block_access>& out, byte_span span, access mode) const {
     const block_range touched = blocks_of(span.offset, span.size, block());
     if (touched.empty()) {
@@ -984,16 +1007,6 @@ class arena {
       out.push_back({{touched.last(), 1}, access::update});
     }
   }
-  static void degrade_overlapped(std::vector<block_access>& accesses) {
-    for (block_access& a : accesses) {
-      for (const block_access& b : accesses) {
-        if (a.mode == access::overwrite && b.mode != access::overwrite && a.range.overlaps(b.range)) {
-          a.mode = access::update;
-        }
-      }
-    }
-  }
-
   std::string policy_name_;
   Memory memory_;
   deepum::engine<Memory> engine_;

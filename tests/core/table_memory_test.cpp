@@ -1,6 +1,7 @@
 // The tables report the heap memory that they hold. Here every allocation of the program is counted, and the two
 // compared.
 
+#include "support/counted_heap.hpp"
 #include <deepum/core/block_table.hpp>
 #include <deepum/core/execution_id_table.hpp>
 #include <deepum/core/execution_table.hpp>
@@ -10,47 +11,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <random>
-
-namespace {
-
-thread_local std::uint64_t heap_bytes = 0;
-constexpr std::size_t header_size = alignof(std::max_align_t);
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  void* const block = std::malloc(size + header_size);
-  if (block == nullptr) {
-    throw std::bad_alloc{};
-  }
-  *static_cast<std::size_t*>(block) = size;
-  heap_bytes += size;
-  return static_cast<std::byte*>(block) + header_size;
-}
-void operator delete(void* p) noexcept {
-  if (p != nullptr) {
-    void* const block = static_cast<std::byte*>(p) - header_size;
-    heap_bytes -= *static_cast<std::size_t*>(block);
-    std::free(block);
-  }
-}
-void operator delete(void* p, std::size_t) noexcept { operator delete(p); }
 
 namespace table_memory_test {
 
 using namespace deepum;
 
-/// Bytes that were allocated and not freed since it was made.
-class held_since {
- public:
-  [[nodiscard]] bytes operator()() const { return bytes{heap_bytes - before_}; }
-
- private:
-  std::uint64_t before_ = heap_bytes;
-};
+using deepum_test::held_since;
 
 TEST_CASE("the execution ID table reports the memory it holds") {
   for (const std::uint32_t limit : {0U, 100U}) {

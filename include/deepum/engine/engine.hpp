@@ -267,6 +267,10 @@ class engine {
     }
     return at_once;
   }
+  /// So much has been reported since the last `pump` that the program should wait for the next one: the memory for what
+  /// is reported, and for what a policy notes of it until it plans, is bounded. Pumps come whatever the device does. No
+  /// lock.
+  [[nodiscard]] bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
   /// Takes in what happened up to now, so that `finished` knows of it; plans nothing.
   void catch_up() {
     std::lock_guard lock(state_mutex_);
@@ -358,7 +362,8 @@ class engine {
   /// @name Requests of the program. They go before what the policy plans, and are not forgotten when it plans anew.
   /// @{
 
-  /// Move blocks. Room is not made for it: what does not fit when nothing is under way is dropped and counted.
+  /// Move blocks. Room is not made for it: what does not fit when nothing is under way is dropped and counted, and so
+  /// is what comes while 1024 requests wait.
   void prefetch(block_range range, location to) {
     message m{message::kind::request};
     m.request = {
@@ -428,6 +433,11 @@ class engine {
   void pump() {
     std::lock_guard lock(state_mutex_);
     absorb();
+    {
+      std::lock_guard inbox(inbox_mutex_);
+      reported_ = 0;
+      crowded_.store(false, std::memory_order_relaxed);
+    }
     if (options_.budget.count == 0 && ++pumps_ % pumps_per_refresh == 0) {
       refresh_budget();
     }
@@ -481,8 +491,10 @@ class engine {
 
   static constexpr bool backed = backed_memory_kind<Memory>;
   static constexpr bool faultless = faultless_memory_kind<Memory>;
-  static constexpr unsigned rounds_per_pump = 16;    // plans taken from a policy before the lock is given up
-  static constexpr unsigned pumps_per_refresh = 64;  // asking for the free memory is a system call on a real device
+  static constexpr unsigned rounds_per_pump = 16;     // plans taken from a policy before the lock is given up
+  static constexpr unsigned pumps_per_refresh = 64;   // asking for the free memory is a system call on a real device
+  static constexpr std::size_t most_requests = 1024;  // hints of the program that wait in one direction
+  static constexpr std::size_t most_messages = 4096;  // between two pumps, before the program waits
   static constexpr std::uint32_t most_streams = 1U << 16U;         // that `stream_id` can tell apart
   static constexpr std::uint32_t closed_streams_until_asked = 64;  // whether they are over, before more are numbered
 
@@ -546,6 +558,7 @@ class engine {
       note(m);
       first = inbox_.empty();
       inbox_.push_back(std::move(m));
+      crowded_.store(++reported_ >= most_messages, std::memory_order_relaxed);
     }
     if (first) {
       memory_.notify();
@@ -634,9 +647,19 @@ class engine {
         policy_->on_host_access(m.range, m.mode, state_.map);
         break;
       case message::kind::request:
-        lane_of(m.request.what).requested.push_back(m.request);
+        take_request(m.request);
         break;
     }
+  }
+
+  /// Hints that come faster than anything moves are left out.
+  void take_request(const command& c) {
+    std::deque<command>& requested = lane_of(c.what).requested;
+    if (c.what != action::discard && requested.size() >= most_requests) {
+      state_.statistics.dropped += c.range.count;
+      return;
+    }
+    requested.push_back(c);
   }
 
   void take_launch(launch_record&& r) {
@@ -1646,6 +1669,8 @@ class engine {
   std::mutex inbox_mutex_;
   std::vector<message> inbox_{};
   std::uint32_t next_stream_ = 0;              // the first number that no stream has had
+  std::size_t reported_ = 0;                   // since the last pump
+  std::atomic<bool> crowded_{false};           // that is too much; written under the inbox lock
   std::vector<stream_id> free_streams_{};      // numbers of streams that are over
   std::uint32_t streams_closing_ = 0;          // closed, and not over as far as is known
   bool discards_ = false;                      // are asked for, planned or on their way

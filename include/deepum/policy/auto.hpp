@@ -530,32 +530,30 @@ class auto_policy final : public policy {
   // Blocks that the launch overwrites as a whole and does not touch in any other way.
   [[nodiscard]] static std::vector<block_range> overwritten_by(const launch_record& record) {
     std::vector<block_range> whole;
+    std::vector<block_range> touched;
     for (const block_access& a : record.accesses) {
-      if (a.mode == access::overwrite) {
-        whole.push_back(a.range);
+      (a.mode == access::overwrite ? whole : touched).push_back(a.range);
+    }
+    detail::sort_and_merge(whole);
+    detail::sort_and_merge(touched);
+    std::vector<block_range> left;
+    auto other = touched.begin();
+    for (const block_range r : whole) {
+      std::uint32_t from = r.begin_value();
+      while (other != touched.end() && other->end_value() <= from) {
+        ++other;
+      }
+      for (auto o = other; o != touched.end() && o->begin_value() < r.end_value(); ++o) {
+        if (from < o->begin_value()) {
+          left.push_back({block_id{from}, o->begin_value() - from});
+        }
+        from = std::max(from, o->end_value());
+      }
+      if (from < r.end_value()) {
+        left.push_back({block_id{from}, r.end_value() - from});
       }
     }
-    for (const block_access& a : record.accesses) {
-      if (a.mode != access::overwrite) {
-        subtract(whole, a.range);
-      }
-    }
-    return whole;
-  }
-  static void subtract(std::vector<block_range>& from, block_range what) {
-    for (std::size_t i = from.size(); i-- != 0;) {
-      const block_range r = from[i];
-      if (!r.overlaps(what)) {
-        continue;
-      }
-      from.erase(from.begin() + static_cast<std::ptrdiff_t>(i));
-      if (r.begin_value() < what.begin_value()) {
-        from.push_back({r.first, what.begin_value() - r.begin_value()});
-      }
-      if (what.end_value() < r.end_value()) {
-        from.push_back({block_id{what.end_value()}, r.end_value() - what.end_value()});
-      }
-    }
+    return left;
   }
 
   // An issued launch that has not begun will overwrite the block as a whole, and no launch in flight uses it before.

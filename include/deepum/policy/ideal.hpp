@@ -1,8 +1,11 @@
 #pragma once
 
+#include <deepum/policy/launch_needs.hpp>
 #include <deepum/policy/plan_writing.hpp>
 #include <deepum/policy/policy.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,17 +21,22 @@ class ideal_policy final : public policy {
   void on_launch(const launch_record&, const block_map&) override {
     gate_.stir();
     ++launches_;
-    wanted_.insert(wanted_.end(), departed_.begin(), departed_.end());
+    for (const block_range range : departed_) {
+      want(range);
+    }
     departed_.clear();
   }
   void on_live(block_range range, const block_map&) override {
     gate_.stir();
-    wanted_.push_back(range);
+    want(range);
   }
   void on_migrated(block_range range, location to, const block_map& map) override {
     gate_.stir();
     if (to != map.device()) {
       departed_.push_back(range);
+      if (departed_.size() > 2 * std::size_t{map.size()}) {  // the same ones again and again
+        detail::sort_and_merge(departed_);
+      }
     }
   }
   void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
@@ -55,6 +63,8 @@ class ideal_policy final : public policy {
       }
       if (missing) {
         wanted_[kept++] = range;
+      } else {
+        std::fill_n(is_wanted_.begin() + range.begin_value(), range.count, false);
       }
     }
     wanted_.resize(kept);
@@ -65,7 +75,26 @@ class ideal_policy final : public policy {
   }
 
  private:
+  // Each block once.
+  void want(block_range range) {
+    if (range.end_value() > is_wanted_.size()) {
+      is_wanted_.resize(range.end_value());
+    }
+    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+      if (is_wanted_[b]) {
+        continue;
+      }
+      is_wanted_[b] = true;
+      if (b != range.begin_value() && !wanted_.empty() && wanted_.back().end_value() == b) {
+        ++wanted_.back().count;
+      } else {
+        wanted_.push_back({block_id{b}, 1});
+      }
+    }
+  }
+
   std::vector<block_range> wanted_{};    // live, and perhaps not on the device
+  std::vector<bool> is_wanted_{};        // by block
   std::vector<block_range> departed_{};  // since the last launch
   detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;

@@ -94,7 +94,13 @@ class recurrence {
       deaths_.back().range.count += range.count;
       return;
     }
+    if (deaths_.empty() || deaths_.back().after != after) {
+      deaths_at_once_ = 0;
+    }
     deaths_.push_back({after, range});
+    if (++deaths_at_once_ >= most_deaths_at_once_) {
+      merge_deaths();
+    }
     if (deaths_.size() > ids_.size()) {
       deaths_.pop_front();
     }
@@ -203,6 +209,25 @@ class recurrence {
     block_range range{};
   };
 
+  // Without a launch between them the same blocks may die again and again: of those that died last, each counts once.
+  void merge_deaths() {
+    const std::uint64_t after = deaths_.back().after;
+    const auto first = deaths_.end() - static_cast<std::ptrdiff_t>(std::min(deaths_at_once_, deaths_.size()));
+    std::sort(first, deaths_.end(),
+              [](const death_note& a, const death_note& b) { return a.range.begin_value() < b.range.begin_value(); });
+    auto kept = first;
+    for (auto d = first + 1; d != deaths_.end(); ++d) {
+      if (d->range.begin_value() <= kept->range.end_value()) {
+        kept->range.count = std::max(kept->range.end_value(), d->range.end_value()) - kept->range.begin_value();
+      } else {
+        *++kept = {after, d->range};
+      }
+    }
+    deaths_.erase(kept + 1, deaths_.end());
+    deaths_at_once_ = static_cast<std::size_t>(deaths_.end() - first);
+    most_deaths_at_once_ = std::max(few_deaths, 2 * deaths_at_once_);
+  }
+
   [[nodiscard]] execution_id& at(std::uint64_t index) { return ids_[index & (ids_.size() - 1)]; }
   [[nodiscard]] execution_id at(std::uint64_t index) const { return ids_[index & (ids_.size() - 1)]; }
   // The ID of that launch has meant the same launch since.
@@ -235,7 +260,10 @@ class recurrence {
   std::vector<execution_id> ids_{};     // the last ones, in a ring
   std::vector<std::uint32_t> seen_{};   // by hash of four launches: when they came last; may be any other four
   std::vector<std::uint64_t> since_{};  // by ID: launches that were issued before it got its meaning; few ever change
+  static constexpr std::size_t few_deaths = 4096;
   std::deque<death_note> deaths_{};
+  std::size_t deaths_at_once_ = 0;                // the last ones, all after the same launch
+  std::size_t most_deaths_at_once_ = few_deaths;  // until they are merged
   std::uint64_t issued_ = 0;
   std::uint64_t finished_ = 0;
   std::array<attempt, nobody> attempts_{};
