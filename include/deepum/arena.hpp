@@ -79,6 +79,27 @@ struct arena_footprint {
   bytes peak{};       ///< at most so far
 };
 
+namespace detail {
+
+template <class T>
+concept complete_type = requires { sizeof(T); };
+/// What is too much to count does not fit into an arena either.
+template <class T>
+[[nodiscard]] constexpr bytes size_of_allocation(std::size_t n) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  return bytes{n > most / sizeof(T) ? most : n * sizeof(T)};
+}
+/// The memory kind that a device has chosen.
+template <class Device>
+struct default_memory_of {
+  using type = typename Device::default_memory;
+  static_assert(complete_type<type>,
+                "the header of this device's memory is missing: include <deepum/cuda.hpp>, or for the simulated GPU "
+                "<deepum/deepum.hpp>");
+};
+
+}  // namespace detail
+
 template <class T, memory_kind Memory>
 class array;
 template <class T, memory_kind Memory>
@@ -98,6 +119,9 @@ class residency;
 template <memory_kind Memory>
 class arena {
  public:
+  static_assert(detail::complete_type<typename Memory::stream_type>,
+                "the header of this device's stream is missing: include <deepum/cuda.hpp>, or for the simulated GPU "
+                "<deepum/deepum.hpp>");
   using memory_type = Memory;
   using device_type = typename Memory::device_type;
   /// Whether the host finds contents elsewhere than the device does, in views only.
@@ -159,9 +183,11 @@ class arena {
   ///            not wait for the launch that is being enqueued: that is `status::out_of_arena_space`, too.
   template <class T>
   [[nodiscard]] T* allocate(std::size_t n) {
-    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-    const bytes size{n > most / sizeof(T) ? most : n * sizeof(T)};  // what is too much to count does not fit either
-    return static_cast<T*>(allocate_bytes(size, bytes{alignof(T)}));
+    static_assert(
+        std::is_trivially_destructible_v<T>,
+        "allocate<T>(n) is for plain data: nobody constructs its elements, or destroys them; for others there "
+        "are deepum::allocator and allocate_bytes");
+    return static_cast<T*>(allocate_bytes(detail::size_of_allocation<T>(n), bytes{alignof(T)}));
   }
   /// @param alignment  A power of two; 256 bytes at least are given, a whole block from half a block on.
   [[nodiscard]] void* allocate_bytes(bytes size, bytes alignment = range_allocator::granularity) {
@@ -1025,7 +1051,7 @@ class arena {
 
 /// An arena is of the memory kind that its device has chosen, where the program names none.
 template <class Device>
-arena(Device&, arena_options = {}) -> arena<typename Device::default_memory>;
+arena(Device&, arena_options = {}) -> arena<typename detail::default_memory_of<Device>::type>;
 
 /// Memory that stays on the device for as long as this lives. Made by `arena::hold`.
 ///
@@ -1155,7 +1181,9 @@ class allocator {
   allocator(const allocator<U, Memory>& other) : owner_(&other.owner()) {}  // NOLINT(google-explicit-constructor)
 
   /// @errors  Those of `arena::allocate`.
-  [[nodiscard]] T* allocate(std::size_t n) { return owner_->template allocate<T>(n); }
+  [[nodiscard]] T* allocate(std::size_t n) {
+    return static_cast<T*>(owner_->allocate_bytes(detail::size_of_allocation<T>(n), bytes{alignof(T)}));
+  }
   /// As `arena::deallocate`. An error ends the program here: containers expect none.
   void deallocate(T* p, std::size_t /*n*/) noexcept { owner_->deallocate(p); }
   /// The arena that it takes memory from.

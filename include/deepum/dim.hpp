@@ -2,8 +2,21 @@
 
 #include <deepum/cxx20.hpp>
 
+#include <type_traits>
+
 namespace deepum {
 inline namespace v0 {
+
+namespace detail {
+
+template <class T>
+concept extent = std::is_class_v<T> && sizeof(T) == 3 * sizeof(unsigned) && requires {
+  requires std::is_same_v<decltype(&T::x), unsigned T::*>;
+  requires std::is_same_v<decltype(&T::y), unsigned T::*>;
+  requires std::is_same_v<decltype(&T::z), unsigned T::*>;
+};
+
+}  // namespace detail
 
 /// Extent of a grid or of a block of threads, as `dim3` in CUDA.
 struct dim {
@@ -17,6 +30,12 @@ struct dim {
       : x(x_extent),
         y(y_extent),
         z(z_extent) {}
+  /// `dim3`, and what else consists of three unsigned numbers x, y and z.
+  template <detail::extent Extent>
+  constexpr dim(const Extent& e)  // NOLINT(google-explicit-constructor): as in CUDA
+      : x(e.x),
+        y(e.y),
+        z(e.z) {}
 
   friend constexpr bool operator==(dim, dim) = default;
 };

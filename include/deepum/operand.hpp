@@ -2,6 +2,7 @@
 
 #include <deepum/core/element_bytes.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plain_numbers.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
@@ -13,28 +14,13 @@
 namespace deepum {
 inline namespace v0 {
 
-namespace detail {
-
-/// Too small for a pointer. False for types that are not complete.
-template <class T>
-inline constexpr bool smaller_than_a_pointer = false;
-template <class T>
-  requires(std::is_class_v<T> && sizeof(T) < sizeof(void*))
-inline constexpr bool smaller_than_a_pointer<T> = true;
-
-/// False, and known only when a template is instantiated.
-template <class T>
-inline constexpr bool never = false;
-
-}  // namespace detail
-
 /// Whether a value of this type, or memory full of them, tells all that a kernel can reach through it.
 ///
 /// A pointer does not, and a class may have pointers in it: a launch with such an argument may touch more than it
-/// declares. Specialise it as true for your own classes without pointers (indices, offsets, small vectors of numbers).
+/// declares. Known are numbers, classes that consist of members x, y, z, w of one type of number (`float4`, `dim3`,
+/// `__half2`), and complex numbers. Specialise it as true for your own classes without pointers (indices, offsets).
 template <class T>
-inline constexpr bool hides_no_pointers =
-    std::is_arithmetic_v<T> || std::is_enum_v<T> || detail::smaller_than_a_pointer<T>;
+inline constexpr bool hides_no_pointers = detail::is_number<T> || detail::consists_of_numbers<T>;
 template <class T>
 inline constexpr bool hides_no_pointers<const T> = hides_no_pointers<T>;
 

@@ -4,10 +4,19 @@
 
 #include <chrono>
 #include <compare>
+#include <concepts>
 #include <cstdint>
 
 namespace deepum {
 inline namespace v0 {
+
+namespace detail {
+
+/// False, and known only when a template is instantiated.
+template <class T>
+inline constexpr bool never = false;
+
+}  // namespace detail
 
 /// A number of bytes. A type of its own, so that bytes and element counts cannot be mixed up.
 struct bytes {
@@ -15,6 +24,15 @@ struct bytes {
 
   constexpr bytes() = default;
   constexpr explicit bytes(std::uint64_t n) : count(n) {}
+  template <std::integral Number>
+  constexpr explicit bytes(Number n) : count(static_cast<std::uint64_t>(n)) {}
+  /// Does not compile: a number by itself does not say what it counts. The other ones go before where both can.
+  template <std::integral Number, class... Nothing>
+    requires(sizeof...(Nothing) == 0)
+  constexpr bytes(Number /*n*/, Nothing...) {  // NOLINT(google-explicit-constructor): what is implicit is what is wrong
+    static_assert(detail::never<Number>,
+                  "a number is not a size: write deepum::bytes{n}, or 1_GiB after using namespace deepum::literals");
+  }
 
   friend constexpr auto operator<=>(bytes, bytes) = default;
   friend constexpr bool operator==(bytes, bytes) = default;  // nvcc does not define the implied one

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -175,6 +177,55 @@ TEST_CASE("nullptr, NULL and 0 stand for a pointer of the kernel, and no other n
   CHECK(mentions(said, "16"));
   m.s.synchronize();
   CHECK(called == 4);
+}
+
+/// As `float4`.
+struct alignas(16) four_numbers {
+  float x, y, z, w;
+};
+struct list {
+  double x;
+  list* next;
+};
+
+TEST_CASE("vectors and complex numbers hide no pointers, so that a launch declares all with a pointer to them") {
+  CHECK(hides_no_pointers<four_numbers>);
+  CHECK(hides_no_pointers<const std::complex<double>>);
+  CHECK_FALSE(hides_no_pointers<list>);
+  CHECK_FALSE(hides_no_pointers<std::span<double>>);
+  const auto set = sim::kernel([](four_numbers* p, four_numbers v) { std::fill_n(p, n / 4, v); },
+                               [](sim::work& w, four_numbers* p, four_numbers) { w.overwrites(p, n * sizeof(word)); });
+  const auto cut =
+      sim::kernel([](list* p) { p->next = nullptr; }, [](sim::work& w, list* p) { w.updates(p, n * sizeof(word)); });
+  machine m;  // what may touch anything does not fit, as more is allocated than the device takes
+  auto* const p = m.memory.allocate<four_numbers>(n / 4);
+  m.s.launch("set", 1, 1, 0, set, p, four_numbers{1, 2, 3, 4});
+  CHECK(mentions(
+      failure(status::out_of_device_memory, [&] { m.s.launch("cut", 1, 1, 0, cut, m.memory.allocate<list>(n / 4)); }),
+      "may touch more than it declares"));
+  m.s.synchronize();
+  CHECK(m.memory.host_read(p, n / 4)[n / 4 - 1].w == 4);
+}
+
+/// As CUDA's.
+struct dim3 {
+  unsigned x, y, z;
+};
+
+TEST_CASE("the extents of a launch may be those of CUDA") {
+  CHECK(dim(dim3{4, 5, 6}) == dim(4, 5, 6));
+  CHECK_FALSE(std::is_convertible_v<four_numbers, dim>);
+  machine m;
+  const auto nothing = sim::kernel([] {}, [](sim::work&) {});
+  CHECK(m.s.launch("nothing", dim3{4, 5, 6}, dim3{32, 1, 1}, 0, nothing).valid());
+}
+
+TEST_CASE("a size that is made of a number of any type is that number") {
+  const int i = 5;
+  const unsigned long long u = 1ULL << 40U;
+  CHECK(bytes{i} == bytes{5U});
+  CHECK(bytes(u).count == u);
+  CHECK_FALSE(std::is_constructible_v<bytes, const char*>);
 }
 
 }  // namespace kernel_arguments_test

@@ -29,7 +29,7 @@ void launch_one() {
   auto* x = arena.allocate<float>(32);
   stream.launch("fill", 1, 32, 0, fill, deepum::overwrites(x, 32), 1.0F);
   auto* y = arena.allocate<float>(32);
-  stream.launch("axpy", 1, 32, 0, axpy<float>, y, x, 2.0F, nullptr);
+  stream.launch("axpy", dim3(1), dim3(32), 0, axpy<float>, y, x, 2.0F, nullptr);
   stream.launch("axpy", 1, 32, 0, axpy<float>, y, deepum::reads(x, 32), 2, NULL);
   stream.launch("axpy", 1, 32, 0, &axpy<float>, deepum::updates(y), static_cast<const float*>(x), 2.0, 0);
   stream.launch("sum", 1, 32, 0, sum, y, deepum::reads_as_mutable(x, 32));

@@ -92,11 +92,11 @@ template <class Parameter = void, class T>
 /// @name What a compiler says of arguments that do not fit a kernel
 /// The message is the name with the template arguments. Positions count from 1.
 /// @{
-template <std::size_t given, std::size_t taken_by_the_kernel>
+template <std::size_t given, std::size_t kernel_takes>
 void wrong_number_of_arguments_in_launch() = delete;
-template <std::size_t position, class given, class taken_by_the_kernel>
+template <std::size_t position, class given, class kernel_takes>
 void argument_of_launch_does_not_convert() = delete;
-template <std::size_t position, class given, class taken_by_the_kernel>
+template <std::size_t position, class given, class kernel_takes>
 void argument_is_declared_as_read_but_kernel_may_write() = delete;  // updates(p); reads_as_mutable(p), if it does not
 /// @}
 
