@@ -633,6 +633,14 @@ class arena {
       }
       return found;
     }
+    /// How many they are.
+    [[nodiscard]] static std::size_t count(const arena& owner) {
+      std::size_t found = 0;
+      for (const enqueuing* e = innermost(); e != nullptr; e = e->outer_) {
+        found += &e->owner_ == &owner && e->id_.valid() ? 1 : 0;
+      }
+      return found;
+    }
 
     /// Those that this thread is enqueuing for an arena.
     [[nodiscard]] static std::vector<std::pair<launch_id, stream_id>> all(const arena& owner) {
@@ -661,12 +669,13 @@ class arena {
   ///          `status::out_of_device_memory` within `stream::call`, where it would wait for its own thread. Then the
   ///          launch was taken back.
   void await_admission(launch_id id, stream_id stream, std::string_view name) {
-    if (engine_.admitted(id, stream)) {
+    const std::size_t outer = enqueuing::count(*this);
+    if (engine_.admitted(id, stream, outer)) {
       return;
     }
     try {
       long_wait wait(*this);
-      for (bool told = false; !engine_.admitted(id, stream);) {
+      for (bool told = false; !engine_.admitted(id, stream, outer);) {
         if (!told && wait.lasted() >= longest_hold) {
           told = true;
           if (engine_.admit(id)) {
@@ -870,17 +879,30 @@ class arena {
     return std::any_of(operands.begin(), operands.end(),
                        [&](const named_operand& o) { return table_.given_up(o.where.span).count != 0; });
   }
+  /// Bytes of a span that were given up and that none of the operands writes.
+  [[nodiscard]] bytes lost_in(byte_span span, std::span<const named_operand> operands) const {
+    for (const named_operand& o : operands) {
+      const byte_span written = o.where.span;
+      if (o.mode == access::read || !overlap(written, span)) {
+        continue;
+      }
+      const bytes end = span.offset + span.size;
+      bytes lost{};
+      if (span.offset < written.offset) {
+        lost += lost_in({span.offset, written.offset - span.offset}, operands);
+      }
+      if (written.offset + written.size < end) {
+        lost += lost_in({written.offset + written.size, end - (written.offset + written.size)}, operands);
+      }
+      return lost;
+    }
+    return table_.given_up(span);
+  }
   /// A launch reads nothing that was given up, unless it writes the same bytes.
   void check_reads(std::string_view launch, std::span<const named_operand> operands) const {
     for (const named_operand& o : operands) {
-      const bytes lost = o.mode == access::read ? table_.given_up(o.where.span) : bytes{};
-      if (lost.count == 0 || !(o.sized || lost == o.where.span.size)) {
-        continue;
-      }
-      const bool writes = std::any_of(operands.begin(), operands.end(), [&](const named_operand& other) {
-        return other.mode != access::read && overlap(other.where.span, o.where.span);
-      });
-      if (!writes) {
+      const bytes lost = o.mode == access::read ? lost_in(o.where.span, operands) : bytes{};
+      if (lost.count != 0 && (o.sized || lost == o.where.span.size)) {
         throw error(status::invalid_argument, "launch '" + std::string(launch) + "' reads " + text_of(o) +
                                                   ", of which " + std::to_string(lost.count) +
                                                   " were given up (mark_inactive) and not written since");

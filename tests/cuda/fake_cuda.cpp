@@ -1266,6 +1266,9 @@ void set_capturing(cudaStream_t stream, bool capturing) {
 void fail_call(std::string_view name, unsigned nth, cudaError_t error) {
   locked([&](state& s) { s.injections.push_back({std::string(name), nth, error}); });
 }
+void forget_failures() {
+  locked([](state& s) { s.injections.clear(); });
+}
 void fail_all_calls(std::string_view name, cudaError_t error) {
   locked([&](state& s) { s.injections.push_back({std::string(name), 0, error, true}); });
 }

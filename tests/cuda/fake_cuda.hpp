@@ -151,6 +151,8 @@ void fail_call(std::string_view name, unsigned nth, cudaError_t error);
 void fail_all_calls(std::string_view name, cudaError_t error);  ///< from now on
 /// `fail_call` for the nth call of any function; those that only report errors do not count.
 void fail_nth_call_of_any(unsigned nth, cudaError_t error);
+/// What was to fail and has not yet does not fail any more.
+void forget_failures();
 /// The device breaks, with an error that sticks. A kernel may call this.
 void break_device(cudaError_t error);
 

@@ -131,9 +131,10 @@ class demand_paging {
 
   /// Whether a launch that was submitted may be given to the device; then it is not held any more. Else its pins are
   /// taken back, and it is.
+  /// @param outer     Launches that it is made within.
   /// @param released  Called with the launch in `state.held`, before it is taken out of there.
   template <class Release>
-  bool may_begin(launch_id id, stream_id stream, Release&& release) {
+  bool may_begin(launch_id id, stream_id stream, std::size_t outer, Release&& release) {
     const launch_record* record = state_.launches.find(id, stream);
     expects(record != nullptr, "a launch asks to begin that was not submitted");
     const auto it = state_.find_held(id);
@@ -156,7 +157,7 @@ class demand_paging {
     }
     if (!held) {
       unpin(*record);
-      state_.hold_back(*record, memory_.now());
+      state_.hold_back(*record, memory_.now(), outer);
     }
     return false;
   }

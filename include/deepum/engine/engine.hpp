@@ -176,16 +176,17 @@ class engine {
   ///
   /// A launch for which nothing moves and behind nothing that executes is always admitted: what it misses will fault.
   /// On memory that never faults it is admitted when all of it is there.
+  /// @param outer  Launches of this arena whose bodies are making it, and which end behind it.
   /// @errors  On memory that never faults: `status::out_of_device_memory`, `status::out_of_host_memory` where it can
   ///          never begin. Then it was taken back.
-  [[nodiscard]] bool admitted(launch_id id, stream_id stream) {
+  [[nodiscard]] bool admitted(launch_id id, stream_id stream, std::size_t outer = 0) {
     if (!holds_launches_ || !have_to_ask_.load(std::memory_order_relaxed)) {
       return true;
     }
     {
       std::lock_guard lock(state_mutex_);
       absorb();
-      if (may_begin(id, stream)) {
+      if (may_begin(id, stream, outer)) {
         return true;
       }
     }
@@ -759,13 +760,13 @@ class engine {
 
   // --- admission ---------------------------------------------------------------------------------------------------
 
-  bool may_begin(launch_id id, stream_id stream) {
+  bool may_begin(launch_id id, stream_id stream, std::size_t outer) {
     if constexpr (faultless) {
       if (demand_.hopeless(id)) {
         const launch_record record = take_back(id, stream);
         throw demand_.refusal(record);
       }
-      return demand_.may_begin(id, stream, [this](auto it) { release(it); });
+      return demand_.may_begin(id, stream, outer, [this](auto it) { release(it); });
     }
     const auto it = state_.find_held(id);
     const bool held = it != state_.held.end();
@@ -776,14 +777,14 @@ class engine {
       return true;
     }
     if (!held) {
-      state_.hold_back(*state_.launches.find(id, stream), memory_.now());
+      state_.hold_back(*state_.launches.find(id, stream), memory_.now(), outer);
     }
     return false;
   }
   /// A launch that was held back will not be given to the device.
   /// @returns  What it was.
   launch_record take_back(launch_id id, stream_id stream) {
-    state_.held.erase(state_.find_held(id));
+    state_.take_back(state_.find_held(id));
     launch_record record = *state_.launches.finish(id, {}, last_finish_, false);
     remember_contents(record);
     for (const block_access& a : record.accesses) {
@@ -1546,7 +1547,7 @@ class engine {
     if constexpr (faultless) {
       return demand_.held_by_program(b) || (why == reason::host && demand_.held_down(b));
     }
-    return false;
+    return state_.holds != 0 && state_.launches.held_on(b);
   }
   /// No launch in flight and no command may touch the block.
   [[nodiscard]] bool idle(block_id b) const {

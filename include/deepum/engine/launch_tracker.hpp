@@ -132,6 +132,15 @@ class launch_tracker {
     });
   }
 
+  /// Whether an `arena::hold` declares the block.
+  [[nodiscard]] bool held_on(block_id b) const {
+    return std::any_of(holds_.begin(), holds_.end(), [&](const in_flight_launch& h) {
+      const launch_record* record = find(h.id, h.stream);
+      return std::any_of(record->accesses.begin(), record->accesses.end(),
+                         [b](const block_access& a) { return a.range.contains(b); });
+    });
+  }
+
   [[nodiscard]] bool empty() const { return in_flight() == 0; }
   [[nodiscard]] std::size_t in_flight() const { return in_flight_.size() + holds_.size(); }
   /// Whether a launch up to this one is in flight that may touch blocks it does not declare.

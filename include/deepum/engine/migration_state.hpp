@@ -62,6 +62,7 @@ struct held_launch {
   nanoseconds since{};
   stream_id stream{};
   bool hold = false;      // an `arena::hold`
+  std::size_t outer = 0;  // launches that it is made within: they do not finish before it has begun
   bool let_go = false;    // whatever it misses; faultless memory: whatever the policy is about to bring
   bool faulted = false;   // faultless memory: the policy knows what it misses
   bool hopeless = false;  // faultless memory: it will never begin
@@ -133,6 +134,7 @@ struct migration_state {
   lane discards{};
   std::vector<held_launch> held{};  // in the order in which they asked
   std::size_t holds = 0;            // `arena::hold`s that were not held back: they are in flight until the program says
+  std::size_t waiting_outer = 0;    // launches whose bodies are making one that is held back
   deepum::statistics statistics{};
   std::uint64_t live = 0;  // blocks with contents that matter
   recent_peak live_of_late{};
@@ -151,7 +153,7 @@ struct migration_state {
   /// So much failed that nothing is prefetched for a while.
   [[nodiscard]] bool paused() const { return statistics.finished < paused_until; }
   /// Whatever is in flight has not been given to the device, or executes nothing there.
-  [[nodiscard]] bool nothing_executes() const { return launches.in_flight() == held.size() + holds; }
+  [[nodiscard]] bool nothing_executes() const { return launches.in_flight() == held.size() + holds + waiting_outer; }
   /// The device has no command.
   [[nodiscard]] bool nothing_moves() const {
     return inward.issued.empty() && outward.issued.empty() && discards.issued.empty();
@@ -161,14 +163,21 @@ struct migration_state {
     return std::find_if(held.begin(), held.end(), [id](const held_launch& h) { return h.id == id; });
   }
   /// A launch will not be given to the device now.
-  void hold_back(const launch_record& record, nanoseconds now) {
-    held.push_back({.id = record.id, .since = now, .stream = record.stream, .hold = record.hold});
+  void hold_back(const launch_record& record, nanoseconds now, std::size_t outer) {
+    held.push_back({.id = record.id, .since = now, .stream = record.stream, .hold = record.hold, .outer = outer});
     holds -= record.hold ? 1 : 0;
+    waiting_outer += outer;
     stirred = true;
+  }
+  /// It will not be given to the device at all.
+  void take_back(std::vector<held_launch>::iterator it) {
+    waiting_outer -= it->outer;
+    held.erase(it);
   }
   /// It is now.
   void let_go(std::vector<held_launch>::iterator it) {
     holds += it->hold ? 1 : 0;
+    waiting_outer -= it->outer;
     held.erase(it);
   }
 };

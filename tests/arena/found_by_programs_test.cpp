@@ -1,0 +1,78 @@
+// What random programs in lockstep have found, each as short as it can be said.
+
+#include <deepum/deepum.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace found_by_programs_test {
+
+using namespace deepum;
+using word = std::uint32_t;
+
+constexpr std::size_t words_of_a_block = block_size.count / sizeof(word);
+
+const sim::kernel set_first{[](word* a, word, word value) { a[0] = value; },
+                            [](sim::work& w, word* a, word n, word) { w.updates(a, n * sizeof(word)); }};
+
+TEST_CASE("a launch must not read what was given up beside what it writes itself") {
+  sim::device gpu;
+  arena memory(gpu, {.capacity = 16_MiB, .device_budget = 16_MiB, .log = {}});
+  stream s(memory);
+  word* const a = memory.allocate<word>(1000);
+  s.launch("set", 1, 1, 0, set_first, a, word{1}, word{7});
+  memory.mark_inactive(a, bytes{1000 * sizeof(word)});
+  const auto nothing = [](sim::stream&) {};
+  CHECK_THROWS_AS(s.call("both", {overwrites(a, 10), reads(a, 1000)}, nothing), error);
+  CHECK_THROWS_AS(s.call("both", {overwrites(a + 10, 10), reads(a, 20)}, nothing), error);
+  CHECK_NOTHROW(s.call("both", {overwrites(a, 10), overwrites(a + 10, 990), reads(a, 1000)}, nothing));
+}
+
+TEST_CASE("a hint for memory that is held keeps no view of other memory waiting") {
+  sim::device gpu;
+  arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = "um", .log = {}});
+  stream s(memory);
+  word* const held = memory.allocate<word>(words_of_a_block);
+  word* const other = memory.allocate<word>(words_of_a_block);
+  s.launch("set", 1, 1, 0, set_first, updates(other, words_of_a_block), word{1}, word{7});
+  s.synchronize();
+  {
+    const auto residency = memory.hold({updates(held)});
+    memory.prefetch(held, block_size, location::host());
+    const auto view = memory.host_write(other, 1);
+    CHECK(view[0] == 7);
+  }
+  CHECK(memory.statistics().dropped == 1);
+}
+
+TEST_CASE("a launch within a call that can never get its memory is refused, and one that can gets it without delay") {
+  for (const char* policy : {"auto", "deepum", "lru", "um"}) {
+    CAPTURE(policy);
+    sim::device gpu;
+    arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 6_MiB, .policy = policy, .log = {}});
+    stream s(memory);
+    stream other(memory);
+    std::array<word*, 4> all{};
+    for (word*& a : all) {
+      a = memory.allocate<word>(words_of_a_block);
+      s.launch("set", 1, 1, 0, set_first, updates(a, words_of_a_block), word{1}, word{7});
+    }
+    s.synchronize();
+    const nanoseconds before = gpu.now();
+    s.call("outer", {updates(all[0]), updates(all[1])}, [&](sim::stream&) {
+      other.launch("inner", 1, 1, 0, set_first, updates(all[2], words_of_a_block), word{1}, word{8});
+      CHECK_THROWS_AS(
+          other.call("too much beside the outer one", {updates(all[2]), updates(all[3])}, [](sim::stream&) {}), error);
+    });
+    s.synchronize();
+    other.synchronize();
+    CHECK(gpu.now() - before < std::chrono::milliseconds(100));
+    CHECK(memory.host_read(all[2], 1)[0] == 8);
+  }
+}
+
+}  // namespace found_by_programs_test

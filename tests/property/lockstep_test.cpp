@@ -1,0 +1,164 @@
+// Random programs that do all that a program may do, on the simulated GPU: after each operation the arena holds what a
+// naive shadow says, and refuses what it has to refuse. DEEPUM_TEST_SEED runs one program alone.
+
+#include "property/lockstep_run.hpp"
+#include "property/lockstep_world.hpp"
+#include "property/simulated_machine.hpp"
+#include "property/traffic_watch.hpp"
+#include "support/test_scale.hpp"
+#include <deepum/deepum.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep_test {
+
+using namespace deepum;
+using namespace deepum_test;
+
+constexpr std::array policies{"auto", "deepum", "lru", "um"};
+
+struct outcome {
+  std::uint64_t launches = 0;
+  std::uint64_t tolerated = 0;
+};
+
+/// A program of its own for each seed, on a machine that the seed chooses, too.
+template <class Memory>
+outcome run_alone(std::uint64_t seed, const std::string& policy) {
+  constexpr bool faultless = faultless_memory_kind<Memory>;
+  std::mt19937_64 random(seed * 7919);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
+
+  lockstep_options o;
+  o.seed = seed;
+  o.steps = 400;
+  o.arenas = below(8) == 0 ? 2 : 1;
+  o.live = bytes{std::uint64_t{24 + 8 * below(3)} << 20};
+  o.most_budget = 8 + below(8);
+  o.least_budget = o.most_budget - below(3);
+  const bytes capacity = o.live + bytes{std::uint64_t{below(2) == 0 ? 2U : 64U} << 20};
+  const bytes budget = block_size * o.most_budget;
+
+  simulated_machine<Memory> machine(
+      {.memory = block_size * (o.arenas * o.most_budget + (faultless ? 4 : 0)),
+       .worker = below(4) == 0 ? sim::worker_mode::thread : sim::worker_mode::virtual_time,
+       .delay_seed = below(3) == 0 ? seed : 0});
+  o.time_is_virtual = machine.device.options().worker == sim::worker_mode::virtual_time;
+  traffic_watch watch;
+  std::vector<std::unique_ptr<arena<Memory>>> arenas;
+  for (std::uint8_t a = 0; a < o.arenas; ++a) {
+    arena_options options{.capacity = capacity, .device_budget = budget, .policy = policy, .log = {}};
+    if (a == 0) {
+      options.observer = watch.observer();
+    }
+    arenas.push_back(std::make_unique<arena<Memory>>(machine.device, options));
+  }
+  if constexpr (!faultless) {
+    machine.fail_command = [&arenas](std::uint32_t dice) {
+      arenas.front()->memory().fail_call(1 + dice % 5, dice % 2 == 0 ? sim::failure::at_call : sim::failure::half_way);
+    };
+  }
+  watch.of(arenas.front()->memory().base(), capacity / block_size, block_size.count);
+  outcome done;
+  std::string why;
+  {
+    lockstep_run<simulated_machine<Memory>> run(machine, arenas, o, policy + (faultless ? ", mapped" : ", managed"),
+                                                o.time_is_virtual ? &watch : nullptr);
+    why = run.run();
+    done = {run.launches(), run.tolerated()};
+  }
+  INFO(why);
+  REQUIRE(why.empty());
+  return done;
+}
+
+template <class Memory>
+void run_all(std::size_t programs) {
+  outcome all;
+  std::uint64_t first = 1;
+  if (const char* one = std::getenv("DEEPUM_TEST_SEED")) {
+    first = std::strtoull(one, nullptr, 10);
+    programs = 1;
+  }
+  for (std::uint64_t seed = first; seed < first + programs; ++seed) {
+    const outcome one = run_alone<Memory>(seed, policies[seed % policies.size()]);
+    all.launches += one.launches;
+    all.tolerated += one.tolerated;
+  }
+  MESSAGE("launches: ", all.launches, ", errors that are allowed: ", all.tolerated);
+  CHECK(all.launches >= 200 * programs);
+}
+
+// Ten times as many under --full: half a million launches on each kind of memory.
+
+TEST_CASE("managed memory holds what a shadow says, whatever the program does") {
+  run_all<sim::managed_memory>(scaled(175));
+}
+
+TEST_CASE("memory that never faults holds what a shadow says, whatever the program does") {
+  run_all<sim::mapped_memory>(scaled(175));
+}
+
+/// Programs of three threads in one arena, each with streams and a shadow of its own. Each may hold memory that the
+/// launches of the others wait for.
+template <class Memory>
+void run_threads(std::uint64_t seed, const std::string& policy) {
+  constexpr bool faultless = faultless_memory_kind<Memory>;
+  constexpr std::uint32_t blocks = 10;
+  simulated_machine<Memory> machine(
+      {.memory = block_size * (blocks + (faultless ? 4 : 0)),
+       .worker = seed % 2 == 0 ? sim::worker_mode::thread : sim::worker_mode::virtual_time});
+  std::vector<std::unique_ptr<arena<Memory>>> arenas;
+  arenas.push_back(std::make_unique<arena<Memory>>(
+      machine.device,
+      arena_options{.capacity = 128_MiB, .device_budget = block_size * blocks, .policy = policy, .log = {}}));
+  std::array<std::string, 3> why;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < why.size(); ++t) {
+    threads.emplace_back([&, t] {
+      lockstep_options o;
+      o.seed = seed * 100 + t;
+      o.steps = 150;
+      o.live = 16_MiB;
+      o.most_budget = o.least_budget = blocks;
+      o.alone = false;
+      o.time_is_virtual = false;
+      try {
+        lockstep_run<simulated_machine<Memory>> run(machine, arenas, o,
+                                                    policy + (faultless ? ", mapped" : ", managed"));
+        why[t] = run.run();
+      } catch (const std::exception& e) {
+        why[t] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) {
+    t.join();
+  }
+  for (const std::string& w : why) {
+    INFO(w);
+    REQUIRE(w.empty());
+  }
+}
+
+TEST_CASE("programs of several threads in one arena do not disturb each other, whatever they hold") {
+  const std::size_t programs = scaled(20);
+  for (std::uint64_t seed = 1; seed <= programs; ++seed) {
+    CAPTURE(seed);
+    run_threads<sim::mapped_memory>(seed, policies[seed % policies.size()]);
+    run_threads<sim::managed_memory>(seed, policies[seed % policies.size()]);
+  }
+}
+
+}  // namespace lockstep_test
