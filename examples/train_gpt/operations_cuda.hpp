@@ -225,7 +225,7 @@ class cuda_operations {
   /// The mean of the losses. Waits for all that was launched.
   [[nodiscard]] float mean_loss(const float* losses, index rows) {
     stream_->call("sum_of_losses",
-                  {overwrites(sum_, 1), overwrites(sum_storage_, sum_storage_size.count), reads(losses, count(rows))},
+                  {overwrites(sum_, 1), uses_as_scratch(sum_storage_, sum_storage_size), reads(losses, count(rows))},
                   [&](cudaStream_t q) {
                     std::size_t size = sum_storage_size.count;
                     check_cuda(sum_of(sum_storage_, size, sum_, losses, rows, q), "cub::DeviceReduce::Reduce");
