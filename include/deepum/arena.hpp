@@ -257,12 +257,14 @@ class arena {
   /// @}
 
   /// @name What the program knows
-  /// Hints: they may be left out, and they may fail. Blocks count that the bytes touch.
-  /// @errors  `status::foreign_pointer`.
+  /// Hints: they may be left out, and they may fail. Blocks count that the bytes touch. Places are the host and
+  /// `location::device()`, the arena's device, whatever number CUDA has for it.
+  /// @errors  `status::foreign_pointer`, `status::invalid_argument` for a device that the arena has not got.
   /// @{
 
   /// Begins to move the blocks to the device or to the host, and returns. To the device as far as the budget allows.
   void prefetch(const void* p, bytes size, location to) {
+    check_place("prefetch", to);
     if (const block_range range = blocks_at(p, size); !range.empty()) {
       keep_pace();
       engine_.prefetch(range, to);
@@ -276,6 +278,7 @@ class arena {
   /// Passes a hint to the driver. Memory that never faults knows none and ignores it.
   /// @param where  For hints about a place.
   void advise(const void* p, bytes size, advice hint, location where = location::device()) {
+    check_place("advise", where);
     if (const block_range range = blocks_at(p, size); !range.empty()) {
       keep_pace();
       engine_.advise(range, hint, where);
@@ -742,6 +745,13 @@ class arena {
     nanoseconds next_ = longest_hold;
   };
 
+  void check_place(const char* what, location l) const {
+    if (!l.is_host() && l != memory_.place()) {
+      throw error(status::invalid_argument, std::string(what) + " to device " + std::to_string(l.index() - 1) +
+                                                ", which this arena has not got: location::device() is its device, "
+                                                "location::host() the host");
+    }
+  }
   static std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
   /// A run without what an earlier one has learned is slower and nothing else, so no error comes out of here.

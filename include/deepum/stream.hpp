@@ -310,6 +310,7 @@ class stream {
     made.operands = std::move(recording_->operands);
     made.complete = recording_->complete;
     made.keeps = std::move(recording_->keeps);
+    const auto kept = std::move(recording_->kept);  // until the graph is made
     recording_.reset();
     made.native = native_.end_capture();
     return made;
@@ -426,7 +427,7 @@ class stream {
       record.complete = complete;
       record.name = name;
       s.arena_.declare(operands, record.accesses);
-      detail::launch_order* const order = s.captured() ? nullptr : s.arena_.order();
+      detail::launch_order* const order = s.arena_.order() != nullptr && s.captured() ? nullptr : s.arena_.order();
       std::vector<block_access> allowed;
       if (order != nullptr) {
         s.arena_.engine().check(record);  // one that may touch anything declares it then
@@ -436,7 +437,13 @@ class stream {
         s.awaited_ = record.accesses;
       }
       const launch_id id = s.arena_.submit(std::move(record), operands);
-      s.arena_.await_admission(id, s.id_, name);
+      if (!s.arena_.engine().admitted(id, s.id_)) {
+        if (s.captured()) {  // it executes later, if at all: there is nothing to wait for
+          (void)s.arena_.engine().admit(id);
+        } else {
+          s.arena_.await_admission(id, s.id_, name);
+        }
+      }
       try {
         if constexpr (orders_arrivals) {
           s.native_.order_after_arrival(s.awaited_, complete);
@@ -472,7 +479,7 @@ class stream {
     std::optional<detail::launch_check<arena<Memory>>> check_{};
   };
   struct recording {
-    explicit recording(std::string_view name) : signature(name) {}
+    explicit recording(std::string_view graph) : name(graph), signature(graph) {}
 
     void add(std::string_view launch, std::span<const named_operand> named, bool declares_all) {
       signature.scalar(launch.data(), launch.size());
@@ -483,10 +490,12 @@ class stream {
       complete = complete && declares_all;
     }
 
+    std::string name;
     signature_builder signature;
     std::vector<named_operand> operands{};
     bool complete = true;
     std::vector<std::shared_ptr<const void>> keeps{};
+    std::vector<std::unique_ptr<residency<Memory>>> kept{};  // what copies name
   };
 
   template <class... Parameters, class Kernel, class... Args>
@@ -520,7 +529,7 @@ class stream {
   /// Whether the program captures what is launched, which then runs later.
   [[nodiscard]] bool captured() const {
     if constexpr (requires { native_.capturing(); }) {
-      return arena_.order() != nullptr && native_.capturing();
+      return !faultless_memory_kind<Memory> && native_.capturing();
     } else {
       return false;
     }
@@ -673,10 +682,37 @@ class stream {
     }
     return made;
   }
+  /// The runtime takes a copy into a graph only where it finds the memory. So all of it is there until the graph is
+  /// made.
+  template <class Enqueue>
+  void record_transfer([[maybe_unused]] std::span<const operand> operands, Enqueue&& enqueue) {
+    if constexpr (faultless_memory_kind<Memory>) {
+      launch_record graph;
+      graph.name = recording_->name;
+      arena_.declare(recording_->operands, graph.accesses);
+      arena_.engine().check(graph);  // else what is kept of it would wait for what is kept of it
+      std::vector<operand> kept;
+      for (const operand& o : operands) {
+        if (arena_.contains(o.address)) {
+          kept.push_back({o.address, o.size, access::read});
+        }
+      }
+      recording_->kept.push_back(std::make_unique<residency<Memory>>(arena_, kept));
+      arena_.declare(named_, awaited_);
+      const detail::access_for<Memory> access(arena_.memory(), awaited_, arena_.order() != nullptr);
+      enqueue();
+    } else {
+      enqueue();
+    }
+  }
   template <class Enqueue>
   launch_id transfer(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     open_launch opened(*this, name, signature_of(name, operands), operands, true, true);
-    enqueue();
+    if (recording_) {
+      record_transfer(operands, enqueue);
+    } else {
+      enqueue();
+    }
     return opened.issued();
   }
 

@@ -89,11 +89,13 @@ struct fifo {
   bool blocking = true;  ///< ordered with the legacy stream, which is so too
   bool held = false;
   bool capturing = false;
-  bool captures_globally = true;              ///< the capture forbids things to all threads
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+  std::thread::id capturer{};                 ///< the thread that began the capture; none: a test did
+  bool invalidated = false;                   ///< somebody has done what the capture forbids
   std::shared_ptr<recorded_graph> recording;  ///< of a capture that cudaStreamBeginCapture began
   cudaGraph_t graph = nullptr;                ///< what that will be
   bool closing = false;
-  CUcontext context = nullptr;  ///< nullptr: the primary one, here and below
+  CUcontext context = nullptr;  ///< of the legacy stream: none
   std::thread worker;
 };
 
@@ -153,7 +155,9 @@ struct state {
   std::vector<std::shared_ptr<fifo>> destroyed;
   std::map<const void*, event> events;
   std::map<const std::byte*, allocation> allocations;  ///< by base
-  std::set<CUcontext> contexts;
+  std::map<CUcontext, int> contexts;                   ///< by cuCtxCreate, with their devices
+  std::map<int, int> retained;                         ///< primary contexts, how often
+  std::set<int> opened;                                ///< devices whose primary context has been made
 
   std::size_t host_total = unlimited;     ///< for handles
   std::size_t address_space = unlimited;  ///< for reserved ranges
@@ -193,11 +197,16 @@ runtime& rt() {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local std::vector<CUcontext> contexts_below;
-thread_local CUcontext current_context = nullptr;
-thread_local fifo* executing = nullptr;  ///< the stream whose worker this is
+thread_local int thread_device = 0;                ///< what cudaSetDevice has chosen
+thread_local CUcontext current_context = nullptr;  ///< none: the next call of the runtime takes that device's
+thread_local fifo* executing = nullptr;            ///< the stream whose worker this is
 
 /// Ends the body of a kernel, or another operation, that has made an illegal access.
 struct illegal_access {};
+
+CUcontext primary(int device) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(0x10 + device)); }
+bool is_primary(CUcontext c) { return reinterpret_cast<std::uintptr_t>(c) < 0x1000 && c != nullptr; }
+CUcontext context_now() { return current_context != nullptr ? current_context : primary(thread_device); }
 
 // --- What ThreadSanitizer sees. The fake's own mutex orders all that is done with it, which would hide races of those
 // who use it. So it is kept from seeing what happens under the mutex, and told of the order that CUDA promises. ---
@@ -500,7 +509,7 @@ void work(fifo& f) {
 std::shared_ptr<fifo> start_stream(const void* handle, bool blocking = true) {
   auto f = std::make_shared<fifo>();
   f->blocking = blocking;
-  f->context = handle == nullptr ? nullptr : current_context;
+  f->context = handle == nullptr ? nullptr : context_now();
   f->worker = std::thread([f] { work(*f); });
   rt().now.streams[handle] = f;
   return f;
@@ -585,10 +594,11 @@ cudaError_t drain_all(guard& lock) {
 // --- Calls. ---
 
 enum : unsigned {
-  deviceless = 1,  ///< works without a device
-  releases = 2,    ///< is done even where an error is injected
-  unsafe = 4,      ///< forbidden while a stream is captured in global mode
-  of_driver = 8,   ///< a function of the driver API, which leaves no last error
+  deviceless = 1,    ///< works without a device
+  releases = 2,      ///< is done even where an error is injected
+  unsafe = 4,        ///< a capture may forbid it
+  of_driver = 8,     ///< a function of the driver API, which leaves no last error
+  contextless = 16,  ///< makes no context
 };
 
 cudaError_t noted(cudaError_t e, unsigned flags = 0) {
@@ -621,6 +631,29 @@ cudaError_t injected(const char* name) {
   return cudaSuccess;
 }
 
+int device_of(CUcontext c) {
+  return is_primary(c) ? static_cast<int>(reinterpret_cast<std::uintptr_t>(c) - 0x10) : rt().now.contexts.at(c);
+}
+
+/// Whether the stream is captured in a way that forbids unsafe calls to this thread.
+bool forbids(const fifo& f) {
+  const bool own = f.capturer == std::this_thread::get_id() && f.capture_mode != cudaStreamCaptureModeRelaxed;
+  const bool global = f.capture_mode == cudaStreamCaptureModeGlobal && capture_mode == cudaStreamCaptureModeGlobal;
+  return f.capturing && capture_mode != cudaStreamCaptureModeRelaxed && (own || global);
+}
+/// The thread does what captures of these streams forbid. @returns  Whether there are any.
+template <class Which>
+bool spoils_captures(Which which) {
+  bool any = false;
+  for (auto& [handle, f] : rt().now.streams) {
+    if (which(*f)) {
+      f->invalidated = any = true;
+    }
+  }
+  rt().now.counted.capture_violations += any ? 1 : 0;
+  return any;
+}
+
 /// The frame of each function: counts the call, fails it if it has to, or else does `body(lock)`.
 template <class F>
 cudaError_t call(const char* name, unsigned flags, F body) {
@@ -631,10 +664,11 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   cudaError_t e = injected(name);
   if (e == cudaSuccess) e = s.broken;
   if (e == cudaSuccess && s.device_count == 0 && (flags & deviceless) == 0) e = cudaErrorNoDevice;
-  if (e == cudaSuccess && (flags & unsafe) != 0 && capture_mode != cudaStreamCaptureModeRelaxed &&
-      std::any_of(s.streams.begin(), s.streams.end(),
-                  [](auto& entry) { return entry.second->capturing && entry.second->captures_globally; })) {
-    ++s.counted.capture_violations;
+  if (e == cudaSuccess && (flags & (of_driver | deviceless | contextless)) == 0) {
+    current_context = context_now();
+    if (is_primary(current_context)) s.opened.insert(device_of(current_context));
+  }
+  if (e == cudaSuccess && (flags & unsafe) != 0 && spoils_captures([](const fifo& f) { return forbids(f); })) {
     return noted(cudaErrorStreamCaptureUnsupported, flags);
   }
   if (e == cudaSuccess || (flags & releases) != 0) {
@@ -645,9 +679,20 @@ cudaError_t call(const char* name, unsigned flags, F body) {
 }
 
 /// What a captured stream answers whoever asks how far it is, in any mode.
-cudaError_t spoiled_capture() {
+cudaError_t spoiled_capture(fifo& f) {
   ++rt().now.counted.capture_violations;
+  f.invalidated = true;
   return cudaErrorStreamCaptureUnsupported;
+}
+
+/// Whether this is the legacy stream, and cannot be used because a stream that is ordered with it is captured.
+bool legacy_is_blocked(cudaStream_t stream) {
+  const auto blocks = [](auto& entry) { return entry.second->capturing && entry.second->blocking; };
+  return key(stream) == nullptr && std::any_of(rt().now.streams.begin(), rt().now.streams.end(), blocks);
+}
+cudaError_t spoiled_by_legacy() {
+  spoils_captures([](const fifo& f) { return f.capturing && f.blocking; });
+  return cudaErrorStreamCaptureImplicit;
 }
 
 /// An answer through a pointer.
@@ -726,7 +771,7 @@ cudaError_t destroy_graph(const char* name, const void* graph) {
 std::optional<int> number_of(cudaMemLocation l) {
   switch (l.type) {
     case cudaMemLocationTypeDevice:
-      return l.id == 0 ? std::optional(0) : std::nullopt;
+      return l.id >= 0 && l.id < rt().now.device_count ? std::optional(l.id) : std::nullopt;
     case cudaMemLocationTypeHost:
     case cudaMemLocationTypeHostNuma:
     case cudaMemLocationTypeHostNumaCurrent:
@@ -808,16 +853,43 @@ CUresult driver_call(const char* name, F body, unsigned flags = 0) {
 }
 
 CUresult device_get(CUdevice* device, int ordinal) {
-  return driver_call("cuDeviceGet", [&](state&) { return ordinal == 0 ? give(device, 0) : cudaErrorInvalidDevice; });
-}
-CUresult context_create(CUcontext* made, unsigned, CUdevice) {
-  return driver_call("cuCtxCreate", [&](state& s) {
-    if (s.no_contexts) return cudaErrorMemoryAllocation;
-    contexts_below.push_back(current_context);
-    current_context = new_handle<CUcontext>();
-    s.contexts.insert(current_context);
-    return give(made, current_context);
+  return driver_call("cuDeviceGet", [&](state& s) {
+    return ordinal >= 0 && ordinal < s.device_count ? give(device, ordinal) : cudaErrorInvalidDevice;
   });
+}
+CUresult primary_retain(CUcontext* context, CUdevice device) {
+  return driver_call("cuDevicePrimaryCtxRetain", [&](state& s) {
+    ++s.retained[device];
+    s.opened.insert(device);
+    return give(context, primary(device));
+  });
+}
+CUresult primary_release(CUdevice device) {
+  return driver_call(
+      "cuDevicePrimaryCtxRelease",
+      [&](state& s) { return s.retained[device]-- > 0 ? cudaSuccess : cudaErrorDeviceUninitialized; }, releases);
+}
+CUresult context_get_current(CUcontext* context) {
+  return driver_call("cuCtxGetCurrent", [&](state&) { return give(context, current_context); });
+}
+CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
+  return driver_call("cuThreadExchangeStreamCaptureMode", [&](state&) {
+    const auto before = static_cast<CUstreamCaptureMode>(capture_mode);
+    capture_mode = static_cast<cudaStreamCaptureMode>(std::exchange(*mode, before));
+    return cudaSuccess;
+  });
+}
+CUresult context_create(CUcontext* made, unsigned, CUdevice device) {
+  return driver_call(
+      "cuCtxCreate",
+      [&](state& s) {
+        if (s.no_contexts) return cudaErrorMemoryAllocation;
+        contexts_below.push_back(current_context);
+        current_context = new_handle<CUcontext>();
+        s.contexts[current_context] = device;
+        return give(made, current_context);
+      },
+      unsafe);
 }
 CUresult context_pop(CUcontext* was) {
   return driver_call("cuCtxPopCurrent", [&](state&) {
@@ -829,7 +901,9 @@ CUresult context_pop(CUcontext* was) {
 }
 CUresult context_set_current(CUcontext context) {
   return driver_call("cuCtxSetCurrent", [&](state& s) {
-    if (context != nullptr && !s.contexts.contains(context)) return cudaErrorDeviceUninitialized;
+    if (context != nullptr && !is_primary(context) && !s.contexts.contains(context)) {
+      return cudaErrorDeviceUninitialized;
+    }
     current_context = context;
     return cudaSuccess;
   });
@@ -866,7 +940,7 @@ cudaError_t refusal(const CUmemAllocationProp* prop) {
   switch (prop->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      if (prop->location.id != 0) return cudaErrorInvalidDevice;
+      if (prop->location.id < 0 || prop->location.id >= rt().now.device_count) return cudaErrorInvalidDevice;
       break;
     case CU_MEM_LOCATION_TYPE_HOST:
       break;
@@ -1019,6 +1093,7 @@ CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
   return driver_call("cuStreamIsCapturing", [&](state&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (legacy_is_blocked(stream)) return cudaErrorStreamCaptureImplicit;
     return give(status, f->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE);
   });
 }
@@ -1036,7 +1111,7 @@ CUresult set_access(CUdeviceptr p, std::size_t size, const CUmemAccessDesc* desc
         return cudaErrorInvalidValue;
       }
       if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        if (location.id != 0) return cudaErrorInvalidDevice;
+        if (location.id < 0 || location.id >= s.device_count) return cudaErrorInvalidDevice;
         device = flags;
       } else if (location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
         host = flags;
@@ -1147,6 +1222,9 @@ std::string reset() {
   for (std::size_t i = 0; i < s.events.size(); ++i) {
     left += "an event\n";
   }
+  for (auto& [device, count] : s.retained) {
+    if (count != 0) left += "a primary context that is kept\n";
+  }
   for (std::size_t i = 0; i < s.contexts.size(); ++i) {
     left += "a context\n";
   }
@@ -1190,6 +1268,7 @@ std::string reset() {
   capture_mode = cudaStreamCaptureModeGlobal;
   contexts_below.clear();
   current_context = nullptr;
+  thread_device = 0;
   return left;
 }
 
@@ -1259,7 +1338,9 @@ void set_capturing(cudaStream_t stream, bool capturing) {
   locked([&](state&) {
     if (const auto f = find_stream(stream)) {
       f->capturing = capturing;
-      f->captures_globally = true;
+      f->capture_mode = cudaStreamCaptureModeGlobal;
+      f->capturer = {};
+      f->invalidated = false;
     }
   });
 }
@@ -1287,6 +1368,9 @@ std::uint64_t calls(std::string_view name) {
     const auto it = s.calls.find(name);
     return it == s.calls.end() ? 0 : it->second;
   });
+}
+std::vector<int> opened_devices() {
+  return locked([](state& s) { return std::vector<int>(s.opened.begin(), s.opened.end()); });
 }
 std::vector<std::string> failed_calls() {
   return locked([](state& s) { return s.failed; });
@@ -1325,18 +1409,20 @@ cudaError_t cudaGetDeviceCount(int* count) {
   });
 }
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", 0, [&](guard&) {
-    if (device != 0) return cudaErrorInvalidDevice;
-    current_context = nullptr;
+  return call("cudaSetDevice", contextless, [&](guard&) {
+    if (device < 0 || device >= rt().now.device_count) return cudaErrorInvalidDevice;
+    thread_device = device;
+    current_context = primary(device);
+    rt().now.opened.insert(device);
     return cudaSuccess;
   });
 }
 cudaError_t cudaGetDevice(int* device) {
-  return call("cudaGetDevice", 0, [&](guard&) { return give(device, 0); });
+  return call("cudaGetDevice", contextless, [&](guard&) { return give(device, device_of(context_now())); });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
-  return call("cudaGetDeviceProperties", 0, [&](guard&) {
-    if (device != 0) return cudaErrorInvalidDevice;
+  return call("cudaGetDeviceProperties", contextless, [&](guard&) {
+    if (device < 0 || device >= rt().now.device_count) return cudaErrorInvalidDevice;
     auto& attributes = rt().now.attributes;
     *prop = {};
     std::strcpy(prop->name, "fake GPU");
@@ -1354,14 +1440,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
-  return call("cudaDeviceGetAttribute", 0, [&](guard&) {
-    if (device != 0) return cudaErrorInvalidDevice;
+  return call("cudaDeviceGetAttribute", contextless, [&](guard&) {
+    if (device < 0 || device >= rt().now.device_count) return cudaErrorInvalidDevice;
     if (attr < cudaDevAttrMaxThreadsPerBlock || attr >= cudaDevAttrMax) return cudaErrorInvalidValue;
     return give(value, rt().now.attributes[attr]);
   });
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  return call("cudaMemGetInfo", 0, [&](guard&) {
+  return call("cudaMemGetInfo", unsafe, [&](guard&) {
     *total = rt().now.total;
     *free = *total - std::min(*total, used());
     return cudaSuccess;
@@ -1379,6 +1465,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   return call("cudaGetDriverEntryPointByVersion", deviceless, [&](guard&) {
     static const std::map<std::string_view, void*> functions{
         {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
+        {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&primary_retain)},
+        {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&primary_release)},
+        {"cuCtxGetCurrent", reinterpret_cast<void*>(&context_get_current)},
+        {"cuThreadExchangeStreamCaptureMode", reinterpret_cast<void*>(&exchange_capture_mode)},
         {"cuCtxCreate", reinterpret_cast<void*>(&context_create)},
         {"cuCtxPopCurrent", reinterpret_cast<void*>(&context_pop)},
         {"cuCtxSetCurrent", reinterpret_cast<void*>(&context_set_current)},
@@ -1423,7 +1513,7 @@ cudaError_t cudaFreeHost(void* p) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return call("cudaStreamCreateWithFlags", 0, [&](guard&) {
+  return call("cudaStreamCreateWithFlags", unsafe, [&](guard&) {
     if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
     *stream = new_handle<cudaStream_t>();
     start_stream(*stream, flags == cudaStreamDefault);
@@ -1431,7 +1521,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call("cudaStreamDestroy", releases, [&](guard&) {
+  return call("cudaStreamDestroy", releases | unsafe, [&](guard&) {
     const auto it = rt().now.streams.find(stream);
     if (it == rt().now.streams.end() || stream == nullptr) return cudaErrorInvalidResourceHandle;
     it->second->closing = true;
@@ -1444,7 +1534,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call("cudaStreamSynchronize", unsafe, [&](guard& lock) {
     const auto f = find_stream(stream);
-    if (f != nullptr && f->capturing) return spoiled_capture();
+    if (f != nullptr && f->capturing) return spoiled_capture(*f);
+    if (legacy_is_blocked(stream)) return spoiled_by_legacy();
     return f == nullptr ? cudaErrorInvalidResourceHandle : drain(lock, f);
   });
 }
@@ -1452,7 +1543,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", unsafe, [&](guard&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
-    if (f->capturing) return spoiled_capture();
+    if (f->capturing) return spoiled_capture(*f);
+    if (legacy_is_blocked(stream)) return spoiled_by_legacy();
     if (f->finished != f->issued) return cudaErrorNotReady;
     acquire_order(f.get());
     return cudaSuccess;
@@ -1475,6 +1567,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return call("cudaStreamIsCapturing", 0, [&](guard&) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
+    if (legacy_is_blocked(stream)) return cudaErrorStreamCaptureImplicit;
     return give(status, f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone);
   });
 }
@@ -1484,7 +1577,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (f->capturing) return cudaErrorIllegalState;
     f->capturing = true;
-    f->captures_globally = mode == cudaStreamCaptureModeGlobal;
+    f->capture_mode = mode;
+    f->capturer = std::this_thread::get_id();
+    f->invalidated = false;
     f->recording = std::make_shared<recorded_graph>();
     f->graph = new_handle<cudaGraph_t>();
     return cudaSuccess;
@@ -1495,13 +1590,22 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (!f->capturing || f->recording == nullptr) return cudaErrorIllegalState;
+    if (f->capture_mode != cudaStreamCaptureModeRelaxed && f->capturer != std::this_thread::get_id()) {
+      return cudaErrorStreamCaptureWrongThread;
+    }
     f->capturing = false;
+    if (f->invalidated) {
+      f->recording = nullptr;
+      f->graph = nullptr;
+      (void)give(graph, cudaGraph_t{});
+      return cudaErrorStreamCaptureInvalidated;
+    }
     rt().now.graphs[f->graph] = std::exchange(f->recording, nullptr);
     return give(graph, std::exchange(f->graph, nullptr));
   });
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
-  return call("cudaGraphInstantiate", 0, [&](guard&) {
+  return call("cudaGraphInstantiate", unsafe, [&](guard&) {
     const auto it = rt().now.graphs.find(graph);
     if (it == rt().now.graphs.end()) return cudaErrorInvalidValue;
     const auto handle = new_handle<cudaGraphExec_t>();
@@ -1529,6 +1633,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
     const auto f = find_stream(stream);
     if (f == nullptr) return cudaErrorInvalidResourceHandle;
     if (graph != nullptr) *graph = f->graph;
+    if (legacy_is_blocked(stream)) return cudaErrorStreamCaptureImplicit;
     return give(status, f->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone);
   });
 }
@@ -1576,7 +1681,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call("cudaEventCreateWithFlags", 0, [&](guard&) {
     *event = new_handle<cudaEvent_t>();
-    rt().now.events[*event] = {(flags & cudaEventDisableTiming) == 0, nullptr, current_context};
+    rt().now.events[*event] = {(flags & cudaEventDisableTiming) == 0, nullptr, context_now()};
     return cudaSuccess;
   });
 }
@@ -1590,6 +1695,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const auto e = rt().now.events.find(event);
     if (f == nullptr || e == rt().now.events.end()) return cudaErrorInvalidResourceHandle;
     if (key(stream) != nullptr && f->context != e->second.context) return cudaErrorInvalidResourceHandle;
+    if (legacy_is_blocked(stream)) return spoiled_by_legacy();
     auto latest = std::make_shared<recording>();
     e->second.captured = f->capturing;
     if (!f->capturing) e->second.latest = latest;
@@ -1643,7 +1749,7 @@ cudaError_t cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** arg
       return cudaErrorInvalidConfiguration;
     }
     const auto f = find_stream(stream);
-    if (f == nullptr || (key(stream) != nullptr && f->context != current_context)) {
+    if (f == nullptr || (key(stream) != nullptr && f->context != context_now())) {
       return cudaErrorInvalidResourceHandle;
     }
     rt().now.launches.push_back({func, grid, block, shared, stream});
@@ -1822,7 +1928,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   });
 }
 cudaError_t cudaDeviceSynchronize() {
-  return call("cudaDeviceSynchronize", unsafe, [&](guard& lock) { return drain_all(lock); });
+  return call("cudaDeviceSynchronize", 0, [&](guard& lock) {
+    return spoils_captures([](const fifo& f) { return f.capturing; }) ? cudaErrorStreamCaptureUnsupported
+                                                                      : drain_all(lock);
+  });
 }
 
 cudaError_t cudaPeekAtLastError() {
@@ -1864,6 +1973,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNotSupported";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
     default:
       return "unrecognized error code";
   }

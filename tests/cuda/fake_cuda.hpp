@@ -26,6 +26,8 @@
 /// A kernel is an ordinary function that was registered; it runs once for each launch, on the worker, and says by
 /// `device_touch` what a GPU would touch before it does so.
 ///
+/// Contexts are modelled as far as it takes to see a thread use the wrong one. Each device has a primary one, of which
+/// a thread takes that of its current device when it first needs one; `opened_devices` tells whose were made.
 /// Further contexts are made through the driver's functions that cudaGetDriverEntryPointByVersion gives (cuDeviceGet,
 /// cuCtxCreate, cuCtxPopCurrent, cuCtxSetCurrent, cuCtxDestroy). A stream or event belongs to the context that was
 /// current when it was made: a launch needs the stream's context to be current, a recording an event of the stream's
@@ -68,13 +70,17 @@
 /// `reset`. A call that frees, unmaps or destroys does so even where it returns an injected error, as the real ones do
 /// when they hand on the error of earlier work.
 ///
-/// While a stream is captured, what is put into it is counted and not executed. A call that a capture in global mode
-/// forbids (malloc, free, virtual memory management but for the granularity, query, synchronize) fails, unless its
-/// thread has exchanged its mode for relaxed. To ask or await the captured stream itself is never allowed. What was put
-/// into a stream between cudaStreamBeginCapture and cudaStreamEndCapture is executed by cudaGraphLaunch, in order;
-/// captures in other modes than the global one forbid nothing here. Who asks how far an event is that was last recorded
-/// in a captured stream is told cudaErrorCapturedEvent. User objects are given to one graph, also to that of a capture,
-/// and end with the last of the graph, what was instantiated of it, and its launches.
+/// While a stream is captured, what is put into it is counted and not executed. A capture in global mode forbids calls
+/// to all threads that are in this mode too, one in thread-local mode to its own thread; threads in relaxed mode may do
+/// all of it. Forbidden is what does not put work into a stream: malloc, free, virtual memory management but for the
+/// granularity, query, synchronize; and calls of which NVIDIA does not say that they are safe: free memory, streams and
+/// contexts made or destroyed, prefetch, advice, discard, graphs instantiated or destroyed. Events may be made and
+/// recorded. To ask or await the captured stream itself, or the device, is never allowed, nor to use the
+/// legacy stream while one that is ordered with it is captured. Whoever does what is
+/// forbidden gets an error, and cudaStreamEndCapture gives no graph. What was put into a stream between
+/// cudaStreamBeginCapture and cudaStreamEndCapture is executed by cudaGraphLaunch, in order. Who asks how far an event
+/// is that was last recorded in a captured stream is told cudaErrorCapturedEvent. User objects are given to one graph,
+/// also to that of a capture, and end with the last of the graph, what was instantiated of it, and its launches.
 ///
 /// All functions may be called from any thread. ThreadSanitizer is shown the order that CUDA promises and no other: a
 /// call before the work it puts into a stream, and work before a wait or a query that finds it done. So it sees races
@@ -102,7 +108,7 @@ inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
 
 // --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---
 
-void set_device_count(int n);                             ///< 0 or 1
+void set_device_count(int n);                             ///< more than one share one memory
 void set_refuse_contexts(bool refuse);                    ///< cuCtxCreate fails
 void set_attribute(cudaDeviceAttr attribute, int value);  ///< e.g. cudaDevAttrConcurrentManagedAccess, 0
 void set_device_memory(deepum::bytes total);
@@ -186,6 +192,7 @@ struct statistics {
 };
 [[nodiscard]] statistics stats();
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
+[[nodiscard]] std::vector<int> opened_devices();           ///< whose primary context has been made
 [[nodiscard]] std::vector<std::string> failed_calls();     ///< functions that `statistics::failures` counts, in order
 
 /// Whether the host may access all of [p, p + size) in this way: what is mapped there with the host's access, all that

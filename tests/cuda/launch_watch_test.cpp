@@ -1,4 +1,5 @@
 #include "cuda/fake_gpu.hpp"
+#include <deepum/cuda/device.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/launch_watch.hpp>
 
@@ -65,7 +66,8 @@ struct bench {
   }
 
   fake_gpu gpu;
-  deepum::cuda::launch_watch watch{0};
+  deepum::cuda::device device{0};
+  deepum::cuda::launch_watch watch{device};
   std::vector<std::unique_ptr<one>> streams{};
   std::vector<device_event> events{};
   std::uint64_t issued = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
@@ -85,6 +86,8 @@ class device {
  public:
   using default_memory = managed_memory;
 
+  /// Makes it the calling thread's current device, as `make_current` does. Nothing else in the library changes a
+  /// thread's current device: the bodies of launches find this one current, on every thread.
   /// @param ordinal  As CUDA counts them, after CUDA_VISIBLE_DEVICES.
   /// @errors  `status::unsupported` where there is no such device, `status::device_failure`.
   explicit device(int ordinal = 0, device_options options = {});
@@ -97,12 +100,18 @@ class device {
   /// The calling thread's CUDA calls mean this device from now on. Opens its context, the first time.
   void make_current() const { check(cudaSetDevice(properties_.ordinal), "cudaSetDevice"); }
 
+  /// For the memory kinds and streams.
+  [[nodiscard]] const primary_context& context() const { return *context_; }
+  /// For what may outlive the device.
+  [[nodiscard]] std::shared_ptr<const primary_context> shared_context() const { return context_; }
+
   /// Host time, which is what this device's events are told in.
   [[nodiscard]] nanoseconds now() const;
 
  private:
   device_properties properties_{};
   device_options options_;
+  std::shared_ptr<const primary_context> context_{};
 };
 
 }  // namespace cuda

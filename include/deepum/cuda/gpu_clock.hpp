@@ -10,17 +10,20 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
+class primary_context;
+
 /// Host time of what happened on the GPU: of events, and of faults.
 ///
 /// An event only tells the time since another one. So there is an anchor, an event whose host time is known, and events
 /// are told by their distance from it. It is renewed every second, because the two clocks drift apart and the distance
 /// is a float. Faults carry the GPU's own clock; `learn_fault` finds what lies between that and the events.
 ///
-/// Not synchronised. The device is current.
+/// Not synchronised. Else than in the beginning and the end, the device is current.
 class gpu_clock {
  public:
-  /// @errors  `status::device_failure`.
-  gpu_clock();
+  /// @param on  The device; nullptr: the one that is current.
+  /// @errors    `status::device_failure`.
+  explicit gpu_clock(const primary_context* on = nullptr);
   ~gpu_clock();
   gpu_clock(const gpu_clock&) = delete;
   gpu_clock& operator=(const gpu_clock&) = delete;
@@ -53,6 +56,7 @@ class gpu_clock {
 
   void close();
 
+  const primary_context* on_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t anchor_ = nullptr;
   cudaEvent_t next_ = nullptr;

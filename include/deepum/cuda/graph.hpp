@@ -1,9 +1,11 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <utility>
 
 namespace deepum {
@@ -17,19 +19,23 @@ class graph {
  public:
   graph() = default;
   /// @param captured  Is given up.
+  /// @param on        Its device; nullptr: the one that is current, here and in the end.
   /// @errors  `status::device_failure`.
-  explicit graph(cudaGraph_t captured) {
+  explicit graph(cudaGraph_t captured, std::shared_ptr<const primary_context> on = nullptr) : on_(std::move(on)) {
+    const own_calls calls(on_.get());
     const cudaError_t made = cudaGraphInstantiate(&executable_, captured, 0);
     (void)worked(cudaGraphDestroy(captured));
     check(made, "cudaGraphInstantiate");
   }
-  graph(graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+  graph(graph&& other) noexcept : on_(std::move(other.on_)), executable_(std::exchange(other.executable_, nullptr)) {}
   graph& operator=(graph&& other) noexcept {
+    std::swap(on_, other.on_);
     std::swap(executable_, other.executable_);
     return *this;
   }
   ~graph() {
     if (executable_ != nullptr) {
+      const own_calls calls(on_.get());
       (void)worked(cudaGraphExecDestroy(executable_));
     }
   }
@@ -37,6 +43,7 @@ class graph {
   [[nodiscard]] cudaGraphExec_t native() const { return executable_; }
 
  private:
+  std::shared_ptr<const primary_context> on_{};
   cudaGraphExec_t executable_ = nullptr;
 };
 

@@ -19,6 +19,8 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
+class device;
+
 /// Lets the calling thread sleep for microseconds: else 20 of them are 70.
 DEEPUM_SEPARATE void sleep_precisely();
 
@@ -28,8 +30,8 @@ DEEPUM_SEPARATE void sleep_precisely();
 /// the streams that have launches in flight, however many are open.
 class launch_watch {
  public:
-  /// @param ordinal  Of the device.
-  explicit launch_watch(int ordinal) : ordinal_(ordinal) {}
+  /// @param gpu  Outlives it.
+  explicit launch_watch(const device& gpu);
   ~launch_watch();
   launch_watch(const launch_watch&) = delete;
   launch_watch& operator=(const launch_watch&) = delete;
@@ -104,10 +106,10 @@ class launch_watch {
   void run();
   [[nodiscard]] bool busy() const;
 
-  int ordinal_;
+  const device& gpu_;
 
   std::mutex mutex_;
-  gpu_clock clock_{};
+  gpu_clock clock_;
   std::vector<launch_log*> busy_{};
   std::mutex newly_busy_mutex_;            // innermost
   std::vector<launch_log*> newly_busy_{};  // not yet among them

@@ -5,6 +5,7 @@
 #include <deepum/core/location.hpp>
 #include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
@@ -144,7 +145,11 @@ class managed_memory {
 
  private:
   struct release {
-    void operator()(std::byte* p) const { (void)worked(cudaFree(p)); }
+    const primary_context* on = nullptr;
+    void operator()(std::byte* p) const {
+      const own_calls calls(*on);
+      (void)worked(cudaFree(p));
+    }
   };
   using allocation = std::unique_ptr<std::byte, release>;
 

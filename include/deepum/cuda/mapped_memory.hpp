@@ -202,7 +202,6 @@ class mapped_memory {
     bool exists = false;
   };
 
-  static device& current(device& owner);
   static bytes checked(bytes chunk);
   [[nodiscard]] std::byte* at(const addresses& range, block_id b) const;
   [[nodiscard]] std::byte* at_slot(std::uint32_t s) const { return on_device_.begin + (chunk_ * s).count; }
@@ -301,7 +300,6 @@ class mapped_memory {
   std::vector<device_event> happened_{};
   mutable std::mutex failure_mutex_;
   std::string last_failure_{};
-  std::string accusation_{};
   bool host_is_full_ = false;
 
   // Of the thread.

@@ -2,6 +2,7 @@
 
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/driver_function.hpp>
 #include <deepum/cuda/graph.hpp>
 #include <deepum/cuda/launch_log.hpp>
@@ -15,7 +16,9 @@
 
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -30,14 +33,22 @@ namespace cuda {
 /// Marks a place in a stream. One that was never recorded counts as reached. Threads: one at a time.
 class event {
  public:
-  /// @errors  `status::device_failure`.
-  event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
-  ~event() { (void)worked(cudaEventDestroy(event_)); }
+  event() = default;
+  ~event() {
+    if (event_ != nullptr) {
+      const own_calls calls(on_.get());
+      (void)worked(cudaEventDestroy(event_));
+    }
+  }
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
   /// @errors  `status::device_failure`, where the work before it failed.
   [[nodiscard]] bool done() const {
+    if (event_ == nullptr) {
+      return true;
+    }
+    const own_calls calls(on_.get());
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) {
       (void)cudaGetLastError();
@@ -48,12 +59,28 @@ class event {
   }
   /// The host waits for the work before the mark.
   /// @errors  `status::device_failure`.
-  void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  void synchronize() const {
+    if (event_ != nullptr) {
+      const own_calls calls(on_.get());
+      check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    }
+  }
 
-  [[nodiscard]] cudaEvent_t native() const { return event_; }
+  /// The runtime's own. One that was never recorded is made now, on the current device.
+  /// @errors  `status::device_failure`.
+  [[nodiscard]] cudaEvent_t native() const {
+    if (event_ == nullptr) {
+      check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    }
+    return event_;
+  }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  template <class Memory>
+  friend class basic_stream;
+
+  std::shared_ptr<const primary_context> on_{};  // of the stream that recorded it first
+  mutable cudaEvent_t event_ = nullptr;
 };
 
 /// A stream of the device: what `deepum::stream` gives its launches to.
@@ -69,25 +96,33 @@ class basic_stream {
   /// A stream that the program has, the default stream (`cudaStreamLegacy`, nullptr) too. It outlives this.
   /// @errors  `status::invalid_argument` for `cudaStreamPerThread`; `status::device_failure`.
   basic_stream(Memory& memory, cudaStream_t existing)
-      : basic_stream(memory, handle(same_everywhere(existing), destroy{.owned = false})) {
-    memory.owner().make_current();
-  }
+      : basic_stream(memory, handle(same_everywhere(existing), destroy{.owned = false})) {}
   ~basic_stream() {
-    (void)worked(cudaStreamSynchronize(stream_.get()));
-    memory_.remove(log_);
+    const own_calls calls(context());
+    if (!capturing()) {
+      (void)worked(cudaStreamSynchronize(stream_.get()));
+    }
+    memory_.remove(*log_);
+    log_.reset();
+    stream_.reset();
   }
   basic_stream(const basic_stream&) = delete;
   basic_stream& operator=(const basic_stream&) = delete;
 
   /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
-  /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first.
+  /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first. In between the
+  /// device is the thread's current one.
   void begin(launch_id id) {
+    open_.emplace_back(context());
     const bool timed = memory_.time_launches();
     // What the program enqueues behind an unmarked launch would hide its end for as long as it runs.
     const bool marked = timed || !stream_.get_deleter().owned || memory_.mark_launches();
-    log_.begin(id, timed, memory_.several_streams(), marked);
+    log_->begin(id, timed, memory_.several_streams(), marked);
   }
-  void end(launch_id /*id*/) { memory_.issued(log_, log_.end()); }
+  void end(launch_id /*id*/) {
+    memory_.issued(*log_, log_->end());
+    open_.pop_back();
+  }
 
   /// What is enqueued from now on finds the contents of these blocks: where they are on their way to the device, it
   /// waits for them there. Comes before `begin`.
@@ -105,12 +140,19 @@ class basic_stream {
   /// What is enqueued from now on is not executed, but becomes a graph.
   /// @errors  `status::device_failure`.
   void begin_capture() {
-    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    recording_.emplace(context());
+    const cudaError_t begun = cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal);
+    if (begun != cudaSuccess) {
+      recording_.reset();
+    }
+    check(begun, "cudaStreamBeginCapture");
   }
   [[nodiscard]] graph end_capture() {
     cudaGraph_t captured = nullptr;
-    check(cudaStreamEndCapture(stream_.get(), &captured), "cudaStreamEndCapture");
-    return graph(captured);
+    const cudaError_t ended = cudaStreamEndCapture(stream_.get(), &captured);
+    recording_.reset();
+    check(ended, "cudaStreamEndCapture");
+    return graph(captured, memory_.owner().shared_context());
   }
   /// Forgets what was captured.
   void abandon_capture() noexcept {
@@ -118,13 +160,19 @@ class basic_stream {
     if (worked(cudaStreamEndCapture(stream_.get(), &captured)) && captured != nullptr) {
       (void)worked(cudaGraphDestroy(captured));
     }
+    recording_.reset();
   }
   /// Whether somebody captures the stream. Asked for every launch on memory that never faults, so the driver is asked
   /// without the runtime between.
   [[nodiscard]] bool capturing() const {
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-    return is_capturing_ != nullptr && is_capturing_(stream_.get(), &state) == CUDA_SUCCESS &&
-           state != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (is_capturing_ == nullptr) {
+      return false;
+    }
+    const CUresult result = is_capturing_(stream_.get(), &state);
+    // The legacy stream cannot be used while a stream that is ordered with it is captured.
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (result == CUDA_SUCCESS && state != CU_STREAM_CAPTURE_STATUS_NONE);
   }
   /// @errors  `status::device_failure`.
   void launch(const graph& g) { check(cudaGraphLaunch(g.native(), stream_.get()), "cudaGraphLaunch"); }
@@ -163,14 +211,31 @@ class basic_stream {
     }
   }
 
-  void record(event& e) { check(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord"); }
+  void record(event& e) {
+    const current_device on(context());
+    e.on_ = e.event_ == nullptr ? memory_.owner().shared_context() : e.on_;
+    check(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord");
+  }
   /// What is enqueued from now on starts when `e`, as it was last recorded, has been reached.
-  void wait(const event& e) { check(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent"); }
+  void wait(const event& e) {
+    const current_device on(context());
+    check(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent");
+  }
 
   /// The host waits until the stream has nothing left to do.
-  /// @errors  `status::device_failure`, where something in it failed.
-  void synchronize() { check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+  /// @errors  `status::device_failure`, where something in it failed; `status::unsupported` while it is captured.
+  void synchronize() {
+    if (capturing()) {
+      throw error(status::unsupported, "a stream is waited for while it is captured, which would end the capture");
+    }
+    const own_calls calls(context());
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  }
   [[nodiscard]] bool idle() {
+    if (capturing()) {
+      return false;  // to ask would spoil the capture
+    }
+    const own_calls calls(context());
     const cudaError_t state = cudaStreamQuery(stream_.get());
     if (state != cudaSuccess) {
       (void)cudaGetLastError();
@@ -181,7 +246,10 @@ class basic_stream {
   /// Waits for nothing, and may be asked while the program captures some stream.
   /// @errors  `status::device_failure`, where something has failed for good: it is asked twice.
   void check_device() const {
-    const relaxed_capture nothing_is_refused;
+    if (capturing()) {
+      return;  // to ask would spoil the capture
+    }
+    const own_calls calls(context());
     cudaError_t state = cudaStreamQuery(stream_.get());
     if (state != cudaSuccess && state != cudaErrorNotReady) {
       (void)cudaGetLastError();
@@ -208,9 +276,10 @@ class basic_stream {
   };
   using handle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy>;
 
-  basic_stream(Memory& memory, handle stream) : memory_(memory), stream_(std::move(stream)), log_(stream_.get()) {
+  basic_stream(Memory& memory, handle stream) : memory_(memory), stream_(std::move(stream)) {
     (void)find_driver_function("cuStreamIsCapturing", 10000, is_capturing_);
-    memory_.add(log_);
+    log_.emplace(stream_.get());
+    memory_.add(*log_);
   }
 
   /// The stream for all threads and source files: 0 may be another one where they are compiled for default streams of
@@ -224,16 +293,20 @@ class basic_stream {
     return existing == nullptr ? cudaStreamLegacy : existing;
   }
   static handle create(Memory& memory, bool blocking) {
-    memory.owner().make_current();
+    const own_calls calls(memory.owner().context());
     cudaStream_t made = nullptr;
     check(cudaStreamCreateWithFlags(&made, blocking ? cudaStreamDefault : cudaStreamNonBlocking),
           "cudaStreamCreateWithFlags");
     return handle(made);
   }
 
+  [[nodiscard]] const primary_context& context() const { return memory_.owner().context(); }
+
   Memory& memory_;
   handle stream_;
-  launch_log log_;
+  std::optional<launch_log> log_{};
+  std::deque<current_device> open_{};          // of the launches between `begin` and `end`, the innermost last
+  std::optional<current_device> recording_{};  // between `begin_capture` and its end
   CUresult(CUDAAPI* is_capturing_)(CUstream, CUstreamCaptureStatus*) = nullptr;
 };
 

@@ -14,7 +14,7 @@ namespace cuda {
 /// Physical memory of a device or of the host beside it, and addresses to map it at: the driver's virtual memory
 /// management, with memory of host NUMA nodes (CUDA 12.2).
 ///
-/// Sizes and addresses are multiples of the `granularity`. Threads: any.
+/// Sizes and addresses are multiples of the `granularity`. No call spoils a capture. Threads: any.
 class virtual_memory {
  public:
   using handle = CUmemGenericAllocationHandle;
@@ -27,15 +27,15 @@ class virtual_memory {
 
   /// @errors  `status::out_of_arena_space` where the process has no such range of addresses left.
   [[nodiscard]] std::byte* reserve(bytes size, bytes alignment) const;
-  void give_back(std::byte* range, bytes size) const { (void)free_(address(range), size.count); }
+  void give_back(std::byte* range, bytes size) const;
 
   /// @param out  Set where that worked.
   [[nodiscard]] CUresult create(bool on_host, bytes size, handle& out) const;
   /// What is mapped of it stays until it is unmapped.
-  void release(handle h) const { (void)release_(h); }
+  void release(handle h) const;
 
   [[nodiscard]] CUresult map(std::byte* at, bytes size, handle h) const;
-  [[nodiscard]] CUresult unmap(std::byte* at, bytes size) const { return unmap_(address(at), size.count); }
+  [[nodiscard]] CUresult unmap(std::byte* at, bytes size) const;
   /// The device may use it. @param by_host  The host too: memory of the host alone.
   [[nodiscard]] CUresult allow(std::byte* at, bytes size, bool by_host = false) const;
   /// The device may not use it any more.

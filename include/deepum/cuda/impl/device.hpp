@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,6 +39,7 @@ DEEPUM_SEPARATE device::device(int ordinal, device_options options) : options_(s
   }
   properties_.ordinal = ordinal;
   make_current();
+  context_ = std::make_shared<const primary_context>(ordinal);
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
   properties_.name = p.name;

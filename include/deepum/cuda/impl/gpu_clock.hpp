@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
@@ -16,7 +17,8 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE gpu_clock::gpu_clock() {
+DEEPUM_SEPARATE gpu_clock::gpu_clock(const primary_context* on) : on_(on) {
+  const own_calls calls(on_);
   try {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check(cudaEventCreateWithFlags(&anchor_, cudaEventDefault), "cudaEventCreateWithFlags");
@@ -80,6 +82,7 @@ DEEPUM_SEPARATE void gpu_clock::take_anchor() {
 }
 
 DEEPUM_SEPARATE void gpu_clock::close() {
+  const own_calls calls(on_);
   for (const cudaEvent_t e : {next_, anchor_}) {
     if (e != nullptr) {
       (void)worked(cudaEventDestroy(e));

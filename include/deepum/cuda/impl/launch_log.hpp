@@ -101,8 +101,10 @@ DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_ev
 
 DEEPUM_SEPARATE std::optional<bool> launch_log::captured() const {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (!worked(cudaStreamIsCapturing(stream_, &capture))) {
-    return std::nullopt;
+  const cudaError_t result = cudaStreamIsCapturing(stream_, &capture);
+  if (!worked(result)) {
+    // The legacy stream cannot be used while a stream that is ordered with it is captured.
+    return result == cudaErrorStreamCaptureImplicit ? std::optional<bool>(true) : std::nullopt;
   }
   return capture != cudaStreamCaptureStatusNone;
 }

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/device.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/launch_watch.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
+#include <deepum/library_thread.hpp>
 #include <deepum/separate.hpp>
 
 #include <cuda_runtime_api.h>
@@ -30,6 +33,8 @@ DEEPUM_SEPARATE void sleep_precisely() {
 #endif
 }
 
+DEEPUM_SEPARATE launch_watch::launch_watch(const device& gpu) : gpu_(gpu), clock_(&gpu.context()) {}
+
 DEEPUM_SEPARATE launch_watch::~launch_watch() { detach(); }
 
 DEEPUM_SEPARATE void launch_watch::notify() {
@@ -51,7 +56,7 @@ DEEPUM_SEPARATE void launch_watch::attach(std::function<void()> pump) {
   detach();
   stopping_ = false;
   pump_ = std::move(pump);
-  thread_ = std::thread([this] { run(); });
+  thread_ = deepum::detail::start_thread([this] { run(); });
 }
 
 DEEPUM_SEPARATE void launch_watch::detach() {
@@ -110,9 +115,8 @@ DEEPUM_SEPARATE void launch_watch::note_in_flight(bool in_flight) {
 }
 
 DEEPUM_SEPARATE void launch_watch::run() {
-  (void)worked(cudaSetDevice(ordinal_));
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
+  (void)worked(cudaSetDevice(gpu_.properties().ordinal));
+  const relaxed_capture relaxed;
   sleep_precisely();
   for (;;) {
     wanted_.store(false, std::memory_order_relaxed);

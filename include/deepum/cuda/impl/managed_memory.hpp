@@ -4,11 +4,11 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/find_fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
-#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
@@ -37,7 +37,7 @@ DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
       capacity_(capacity),
       base_(allocate(owner, capacity)),
       marks_(static_cast<std::uint32_t>(capacity / block_size)),
-      watch_(owner.properties().ordinal),
+      watch_(owner),
       inward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }) {
   // In one context they would wait for each other.
   for (int i = 0; i < (owner.options().migrations == migration_context::own ? 2 : 1); ++i) {
@@ -54,9 +54,10 @@ DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
 DEEPUM_SEPARATE managed_memory::~managed_memory() { detach(); }
 
 DEEPUM_SEPARATE bytes managed_memory::free_memory() const {
+  const own_calls calls(owner_.context());
   std::size_t free = 0;
   std::size_t total = 0;
-  if (!worked(cudaSetDevice(owner_.properties().ordinal)) || !worked(cudaMemGetInfo(&free, &total))) {
+  if (!worked(cudaMemGetInfo(&free, &total))) {
     return {};
   }
   return std::min(bytes{free} + block_size * kept_chunks(bytes{free}), bytes{total});
@@ -115,8 +116,7 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
 
 DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
   const std::lock_guard lock(watch_.mutex());
-  (void)worked(cudaSetDevice(owner_.properties().ordinal));
-  const relaxed_capture relaxed;
+  const own_calls calls(owner_.context());
   std::size_t first = events.size();
   {
     const std::lock_guard happened(happened_mutex_);
@@ -156,6 +156,7 @@ DEEPUM_SEPARATE void managed_memory::detach() {
 }
 
 DEEPUM_SEPARATE void managed_memory::remove(launch_log& log) {
+  const own_calls calls(owner_.context());
   std::vector<device_event> events;
   watch_.remove(log, events);
   for (const device_event& e : events) {
@@ -164,7 +165,6 @@ DEEPUM_SEPARATE void managed_memory::remove(launch_log& log) {
 }
 
 DEEPUM_SEPARATE device& managed_memory::checked(device& owner) {
-  owner.make_current();
   if (!owner.properties().concurrent_managed_access) {
     throw error(
         status::unsupported,
@@ -176,10 +176,10 @@ DEEPUM_SEPARATE device& managed_memory::checked(device& owner) {
 }
 
 DEEPUM_SEPARATE managed_memory::allocation managed_memory::allocate(const device& owner, bytes capacity) {
-  owner.make_current();
+  const own_calls calls(owner.context());
   void* p = nullptr;
   check(cudaMallocManaged(&p, capacity.count, cudaMemAttachGlobal), "cudaMallocManaged");
-  allocation memory(static_cast<std::byte*>(p));
+  allocation memory(static_cast<std::byte*>(p), release{&owner.context()});
   if (reinterpret_cast<std::uintptr_t>(p) % block_size.count != 0) {
     throw error(status::unsupported, "the driver's managed memory does not begin at a block of 2 MiB");
   }
@@ -235,6 +235,7 @@ DEEPUM_SEPARATE void managed_memory::emit(const device_event& e) {
 // --- faults --------------------------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE bool managed_memory::calibrate(cuda::fault_feed& feed) {
+  const own_calls calls(owner_.context());
   cudaStream_t q = nullptr;
   cudaEvent_t before = nullptr;
   cudaEvent_t after = nullptr;

@@ -3,11 +3,14 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/mapped_memory.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/error.hpp>
+#include <deepum/library_thread.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
@@ -33,7 +36,7 @@ inline namespace v0 {
 namespace cuda {
 
 DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
-    : owner_(current(owner)),
+    : owner_(owner),
       chunk_(checked(owner.options().chunk)),
       blocks_(static_cast<std::uint32_t>((capacity + chunk_ - bytes{1}) / chunk_)),
       slots_(static_cast<std::uint32_t>((owner.properties().memory + chunk_ - bytes{1}) / chunk_)),
@@ -41,7 +44,7 @@ DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
       base_(virtual_, chunk_ * blocks_, chunk_),
       on_device_(virtual_, chunk_ * slots_, chunk_),
       on_host_(virtual_, chunk_ * blocks_, chunk_),
-      watch_(owner.properties().ordinal),
+      watch_(owner),
       slot_of_(std::make_unique<std::atomic<std::uint32_t>[]>(blocks_)),
       host_(blocks_),
       arrival_(std::make_unique<std::atomic<std::uint64_t>[]>(blocks_)),
@@ -51,7 +54,7 @@ DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
   for (std::uint32_t b = 0; b < blocks_; ++b) {
     slot_of_[b].store(none, std::memory_order_relaxed);
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = deepum::detail::start_thread([this] { run(); });
 }
 
 DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
@@ -66,9 +69,10 @@ DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
 }
 
 DEEPUM_SEPARATE bytes mapped_memory::free_memory() const {
+  const own_calls calls(owner_.context());
   std::size_t free = 0;
   std::size_t total = 0;
-  if (!worked(cudaSetDevice(owner_.properties().ordinal)) || !worked(cudaMemGetInfo(&free, &total))) {
+  if (!worked(cudaMemGetInfo(&free, &total))) {
     return {};
   }
   return bytes{free} + chunk_ * empty_slots_.load(std::memory_order_relaxed);
@@ -121,7 +125,7 @@ DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size)
 
 DEEPUM_SEPARATE std::string mapped_memory::last_failure() const {
   const std::lock_guard lock(failure_mutex_);
-  return accusation_.empty() ? last_failure_ : accusation_;
+  return last_failure_;
 }
 
 DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
@@ -131,7 +135,7 @@ DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
 
 DEEPUM_SEPARATE void mapped_memory::poll(std::vector<device_event>& events) {
   const std::lock_guard lock(watch_.mutex());
-  (void)worked(cudaSetDevice(owner_.properties().ordinal));
+  const own_calls calls(owner_.context());
   {
     const std::lock_guard happened(happened_mutex_);
     events.insert(events.end(), happened_.begin(), happened_.end());
@@ -147,6 +151,7 @@ DEEPUM_SEPARATE void mapped_memory::detach() {
 }
 
 DEEPUM_SEPARATE void mapped_memory::remove(launch_log& log) {
+  const own_calls calls(owner_.context());
   std::vector<device_event> events;
   watch_.remove(log, events);
   for (const device_event& e : events) {
@@ -167,6 +172,7 @@ DEEPUM_SEPARATE void mapped_memory::order_after_arrival(cudaStream_t queue, cons
   }
   const std::lock_guard lock(arrivals_mutex_);
   if (!arrivals_.empty() && last >= arrivals_.front().number) {
+    const current_device on(owner_.context());
     check(cudaStreamWaitEvent(queue, arrivals_[last - arrivals_.front().number].copied, 0), "cudaStreamWaitEvent");
   }
 }
@@ -191,11 +197,6 @@ DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& bl
       }
     }
   }
-}
-
-DEEPUM_SEPARATE device& mapped_memory::current(device& owner) {
-  owner.make_current();
-  return owner;
 }
 
 DEEPUM_SEPARATE bytes mapped_memory::checked(bytes chunk) {
@@ -347,8 +348,7 @@ DEEPUM_SEPARATE bool mapped_memory::has_host_chunk(block_id b) {
 
 DEEPUM_SEPARATE void mapped_memory::run() {
   (void)worked(cudaSetDevice(owner_.properties().ordinal));
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
+  const relaxed_capture relaxed;
   sleep_precisely();
   for (cudaStream_t* s : {&in_, &out_}) {
     if (!worked(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking))) {

@@ -4,11 +4,14 @@
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/migration_lane.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/memory_kind.hpp>
+#include <deepum/library_thread.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
@@ -34,6 +37,7 @@ DEEPUM_SEPARATE migration_lane::migration_lane(const device& gpu, std::byte* bas
       base_(base),
       marks_(marks),
       tell_(std::move(tell)) {
+  const own_calls calls(gpu.context());
   if (gpu.options().migrations == migration_context::own) {
     context_.emplace(gpu.properties().ordinal);
   }
@@ -42,11 +46,11 @@ DEEPUM_SEPARATE migration_lane::migration_lane(const device& gpu, std::byte* bas
     for (cudaStream_t& s : streams_) {
       check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     }
-    gpu.make_current();
-    thread_ = std::thread([this] { run(); });
+    gpu.context().enter();
+    thread_ = deepum::detail::start_thread([this] { run(); });
   } catch (...) {
     close();
-    (void)worked(cudaSetDevice(gpu.properties().ordinal));
+    gpu.context().enter();
     throw;
   }
 }
@@ -95,9 +99,7 @@ DEEPUM_SEPARATE void migration_lane::enter() const {
 
 DEEPUM_SEPARATE void migration_lane::run() {
   enter();
-  // A capture in another thread must not take these calls for its own, nor forbid them.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)worked(cudaThreadExchangeStreamCaptureMode(&mode));
+  const relaxed_capture relaxed;
   sleep_precisely();
   for (;;) {
     std::optional<block_range> renewal;
@@ -341,6 +343,7 @@ DEEPUM_SEPARATE void migration_lane::advise(const migration& m) {
 }
 
 DEEPUM_SEPARATE bool migration_lane::advise_driver(block_range range, cudaMemoryAdvise hint) {
+  const own_calls calls(gpu_.context());
   return worked(api::advise(address(range.first), range.size().count, hint,
                             {.on_host = false, .device = gpu_.properties().ordinal}));
 }

@@ -2,6 +2,7 @@
 
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/driver_function.hpp>
+#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/cuda/virtual_memory.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
@@ -37,6 +38,7 @@ DEEPUM_SEPARATE virtual_memory::virtual_memory(int ordinal) : device_(ordinal) {
 }
 
 DEEPUM_SEPARATE std::byte* virtual_memory::reserve(bytes size, bytes alignment) const {
+  const relaxed_capture relaxed;
   CUdeviceptr p = 0;
   const CUresult result = reserve_(&p, size.count, alignment.count, 0, 0);
   if (result != CUDA_SUCCESS) {
@@ -54,22 +56,41 @@ DEEPUM_SEPARATE CUresult virtual_memory::create(bool on_host, bytes size, handle
                                    .location = place(on_host),
                                    .win32HandleMetaData = nullptr,
                                    .allocFlags = {}};
+  const relaxed_capture relaxed;
   return create_(&out, size.count, &wanted, 0);
 }
 
 DEEPUM_SEPARATE CUresult virtual_memory::map(std::byte* at, bytes size, handle h) const {
+  const relaxed_capture relaxed;
   return map_(address(at), size.count, 0, h, 0);
 }
 
 DEEPUM_SEPARATE CUresult virtual_memory::allow(std::byte* at, bytes size, bool by_host) const {
   const std::array<CUmemAccessDesc, 2> who{CUmemAccessDesc{place(false), CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
                                            CUmemAccessDesc{place(true), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+  const relaxed_capture relaxed;
   return set_access_(address(at), size.count, who.data(), by_host ? 2 : 1);
 }
 
 DEEPUM_SEPARATE CUresult virtual_memory::forbid(std::byte* at, bytes size) const {
   const CUmemAccessDesc nobody{place(false), CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  const relaxed_capture relaxed;
   return set_access_(address(at), size.count, &nobody, 1);
+}
+
+DEEPUM_SEPARATE void virtual_memory::give_back(std::byte* range, bytes size) const {
+  const relaxed_capture relaxed;
+  (void)free_(address(range), size.count);
+}
+
+DEEPUM_SEPARATE void virtual_memory::release(handle h) const {
+  const relaxed_capture relaxed;
+  (void)release_(h);
+}
+
+DEEPUM_SEPARATE CUresult virtual_memory::unmap(std::byte* at, bytes size) const {
+  const relaxed_capture relaxed;
+  return unmap_(address(at), size.count);
 }
 
 DEEPUM_SEPARATE CUmemLocation virtual_memory::place(bool on_host) const {

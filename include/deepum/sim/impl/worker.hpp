@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/hash.hpp>
+#include <deepum/library_thread.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/worker.hpp>
@@ -33,7 +34,7 @@ DEEPUM_SEPARATE void worker::attach(std::function<void()> pump) {
   alive_ = std::make_shared<bool>(true);
   due_ = stopping_ = false;
   if (mode_ == worker_mode::thread) {
-    thread_ = std::thread([this] { run(); });
+    thread_ = deepum::detail::start_thread([this] { run(); });
   }
 }
 
