@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 using namespace deepum::literals;
@@ -66,7 +67,7 @@ word run(const char* kind) {
   return sum;
 }
 
-int main() {
+int main() try {
   const word managed = run<deepum::sim::managed_memory>("managed");
   const word mapped = run<deepum::sim::mapped_memory>("mapped ");
 
@@ -84,4 +85,7 @@ int main() {
   const bool right = managed == sum && mapped == sum;
   std::puts(right ? "right: the same contents" : "WRONG");
   return right ? 0 : 1;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "memory_kinds: %s\n", e.what());
+  return 1;
 }

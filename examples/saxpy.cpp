@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 using namespace deepum::literals;
@@ -19,7 +20,7 @@ const deepum::sim::kernel saxpy{[](float* y, const float* x, float a, std::size_
                                   w.flops(2.0 * static_cast<double>(n));
                                 }};
 
-int main() {
+int main() try {
   constexpr std::size_t n = std::size_t{4} << 20;  // 16 MiB in each vector
   deepum::sim::device gpu{deepum::sim::find_profile("h200_pcie5"), {.memory = 96_MiB}};
   deepum::arena arena{gpu, {.capacity = 1_GiB, .device_budget = 64_MiB}};
@@ -48,4 +49,8 @@ int main() {
                 static_cast<double>(step_only.out.all_bytes()) / 1048576);
   }
   std::printf("x[1] begins with %.2f\n", static_cast<double>(arena.host_read(x[1], 1)[0]));
+  return 0;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "saxpy: %s\n", e.what());
+  return 1;
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 using namespace deepum::literals;
@@ -27,7 +28,7 @@ const deepum::sim::kernel add{[](word* to, const word* from, std::size_t n) {
                                 w.flops(2e4 * static_cast<double>(n));  // as if it computed for half a millisecond
                               }};
 
-int main() {
+int main() try {
   constexpr std::size_t n = std::size_t{2} << 20;  // 8 MiB in each buffer
   constexpr int steps = 6;
   deepum::sim::device gpu{deepum::sim::find_profile("h200_pcie5"), {.memory = 96_MiB}};
@@ -92,4 +93,7 @@ int main() {
   std::printf("%s: the pipelines end with %u and %u\n", right ? "right" : "WRONG", expected_a.back(),
               expected_b.back());
   return right ? 0 : 1;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "streams: %s\n", e.what());
+  return 1;
 }

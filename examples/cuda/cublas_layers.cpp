@@ -11,11 +11,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 using namespace deepum::literals;
 
-int main() {
+int main() try {
   constexpr int width = 1024;
   constexpr int columns = 32;
   constexpr std::size_t layers = 12;
@@ -83,4 +84,7 @@ int main() {
   const bool right = std::equal(found.begin(), found.end(), expected.begin());
   std::puts(right ? "right" : "WRONG");
   return right ? 0 : 1;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "cublas_layers: %s\n", e.what());
+  return 1;
 }

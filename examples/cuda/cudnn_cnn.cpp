@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <iterator>
 #include <list>
 #include <random>
@@ -223,7 +224,7 @@ outcome train(const char* memory, const std::string& policy, int images, bytes b
   return result;
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const int images = argc > 1 ? std::atoi(argv[1]) : 512;  // 64 MiB in all, and what cuDNN wants as workspace
   const bytes budget = 1_MiB * (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 52);
   const outcome expected = train<deepum::cuda::managed_memory>("managed", "ideal", images, 160_MiB);  // all of it fits
@@ -235,4 +236,7 @@ int main(int argc, char** argv) {
   std::printf("%s: from a loss of %.3f to one of %.3f, bit by bit the same everywhere\n", right ? "right" : "WRONG",
               expected.losses.front(), expected.losses.back());
   return right ? 0 : 1;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "cudnn_cnn: %s\n", e.what());
+  return 1;
 }

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <random>
 #include <vector>
 
@@ -24,7 +25,7 @@ using namespace deepum::literals;
 using word = std::uint32_t;
 using in_arena = deepum::interop::thrust_allocator<word, deepum::cuda::managed_memory>;
 
-int main() {
+int main() try {
   constexpr std::size_t n = std::size_t{2} << 20;  // 8 MiB in each vector
   deepum::cuda::device gpu{0};
   deepum::arena arena{gpu, {.capacity = 96_MiB, .device_budget = 24_MiB}};
@@ -75,4 +76,7 @@ int main() {
   }
   std::printf("%s: six sorted vectors and their sums\n", right ? "right" : "WRONG");
   return right ? 0 : 1;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "thrust_sort: %s\n", e.what());
+  return 1;
 }

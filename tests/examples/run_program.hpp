@@ -14,8 +14,9 @@ struct outcome {
 };
 
 /// Runs a program of this build through the shell, and waits for it.
-inline outcome run_program(const std::string& name, const std::string& arguments) {
-  const std::string command = std::string{DEEPUM_BIN_DIR} + "/" + name + " " + arguments;
+/// @param environment  Variables for it, as NAME=VALUE.
+inline outcome run_program(const std::string& name, const std::string& arguments, const std::string& environment = {}) {
+  const std::string command = environment + " " + std::string{DEEPUM_BIN_DIR} + "/" + name + " " + arguments;
   outcome result;
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);

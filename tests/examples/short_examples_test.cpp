@@ -22,6 +22,17 @@ TEST_CASE("saxpy takes four steps without a fault, and computes what it says") {
   }
 }
 
+TEST_CASE("saxpy computes the same under every policy, and where there is none of that name") {
+  for (const char* policy : {"ideal", "um", "lru", "deepum", "auto", "off", "nonsense"}) {
+    CAPTURE(policy);
+    const outcome o = run_program("saxpy", "2>&1", std::string("DEEPUM_POLICY=") + policy);
+    CAPTURE(o.output);
+    CHECK(o.status == 0);
+    CHECK(o.output.find("x[1] begins with 2.00") != std::string::npos);
+    CHECK((o.output.find("DEEPUM_POLICY") != std::string::npos) == (policy == std::string("nonsense")));
+  }
+}
+
 TEST_CASE("the short examples are right as programs, where they are built") {
   for (const char* name : {"streams", "warm_start", "memory_kinds"}) {
     CAPTURE(name);

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <list>
@@ -137,6 +138,18 @@ TEST_CASE("layers of cuBLAS are right, in half of the memory of their weights") 
   CHECK(cublas_example::main() == 0);
   CHECK(example_libraries::live == 0);
   CHECK(fake_cuda::stats().to_host > 0);
+}
+
+TEST_CASE("the examples on CUDA are right under every policy that the environment may name, and under none") {
+  for (const char* policy : {"ideal", "um", "lru", "deepum", "auto", "off", "nonsense"}) {
+    CAPTURE(policy);
+    const fake_gpu gpu;
+    const environment no_feed("DEEPUM_FAULT_FEED", "none");
+    const environment chosen("DEEPUM_POLICY", policy);
+    CHECK(port_example::main() == 0);
+    CHECK(thrust_example::main() == 0);
+    CHECK(cublas_example::main() == 0);
+  }
 }
 
 TEST_CASE("a network of cuDNN trains to the same weights under every policy and on both memory kinds") {

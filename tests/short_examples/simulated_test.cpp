@@ -11,10 +11,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+namespace saxpy_example {
+#include "../../examples/saxpy.cpp"
+}
 namespace streams_example {
 #include "../../examples/streams.cpp"
 }
@@ -35,6 +39,32 @@ TEST_CASE("the first step with saved tables is faster than the one without") { C
 
 TEST_CASE("both memory kinds hold the same contents after the same program") {
   CHECK(memory_kinds_example::main() == 0);
+}
+
+/// A variable of the environment, for as long as it lives.
+struct variable {
+  variable(const char* variable_name, const char* value) : name(variable_name) { ::setenv(name, value, 1); }
+  ~variable() { ::unsetenv(name); }
+  variable(const variable&) = delete;
+  variable& operator=(const variable&) = delete;
+  const char* name;
+};
+
+TEST_CASE("the examples are right under every policy that the environment may name, and under none") {
+  for (const char* policy : {"ideal", "um", "lru", "deepum", "auto", "off", "", "nonsense"}) {
+    CAPTURE(policy);
+    const variable chosen("DEEPUM_POLICY", policy);
+    CHECK(saxpy_example::main() == 0);
+    CHECK(streams_example::main() == 0);
+    CHECK(warm_start_example::main() == 0);
+    CHECK(memory_kinds_example::main() == 0);
+  }
+}
+
+TEST_CASE("an example that cannot go on ends with its status") {
+  const variable tight("DEEPUM_BUDGET", "8MiB");
+  CHECK(memory_kinds_example::main() == 1);  // a launch touches 16 MiB, where memory never faults
+  CHECK(saxpy_example::main() == 0);
 }
 
 TEST_CASE("checked mode finds nothing in the examples") {
