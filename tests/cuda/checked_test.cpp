@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -84,6 +85,43 @@ TEST_CASE("whatever is asked for first behind the culprit, on whichever stream, 
       CHECK_FALSE(mentions(said, "'innocent'"));
     }
   }
+}
+
+TEST_CASE_TEMPLATE("wrong declarations are found on both kinds of memory, and graphs are checked as one launch", Memory,
+                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+  fake_gpu gpu(256_MiB);
+  fake_cuda::register_kernel(set);
+  deepum::cuda::device_options o;
+  o.chunk = 2_MiB;
+  o.faults = deepum::cuda::fault_source::none;
+  deepum::cuda::device device(0, o);
+  deepum::arena<Memory> arena(device, {.capacity = 64_MiB, .device_budget = 32_MiB, .checked = true, .log = {}});
+  deepum::stream<Memory> s(arena);
+  word* const a = arena.template allocate<word>(n);
+  word* const b = arena.template allocate<word>(n);
+  {
+    const auto view = arena.host_read(reinterpret_cast<const float*>(a), n);
+    CHECK(std::all_of(view.begin(), view.end(), [](float x) { return std::isnan(x); }));
+  }
+  s.launch("all", 1, 1, 0, set, deepum::overwrites(a, n), n, word{1});
+  CHECK(mentions(failure(deepum::status::wrong_declaration,
+                         [&] { s.launch("half", 1, 1, 0, set, deepum::overwrites(b, n), n / 2, word{2}); }),
+                 "'half'"));
+  const std::string said = failure(deepum::status::wrong_declaration, [&] {
+    s.call("reads only", {deepum::reads(a, n), deepum::updates(b, n)},
+           [&](cudaStream_t) { s.native().launch(1, 1, 0, set, a, std::uint64_t{1}, word{3}); });
+  });
+  CHECK(mentions(said, "'reads only'"));
+  CHECK(mentions(said, "operand 1"));
+  const auto right = s.record_graph("right", [&] {
+    s.launch("all", 1, 1, 0, set, deepum::overwrites(a, n), n, word{4});
+    s.launch("some", 1, 1, 0, set, a, n / 2, word{5});
+  });
+  s.launch(right);
+  CHECK(arena.host_read(a, n)[n - 1] == 4);
+  const auto wrong =
+      s.record_graph("wrong", [&] { s.launch("half", 1, 1, 0, set, deepum::overwrites(a, n), n / 2, word{6}); });
+  CHECK(mentions(failure(deepum::status::wrong_declaration, [&] { s.launch(wrong); }), "'wrong'"));
 }
 
 }  // namespace checked_test
