@@ -349,12 +349,13 @@ class lockstep_run {
     const std::vector<shadow::named> operands = m.operands(s);
     stream_type& stream = behind(s.stream, shadow::pieces(operands));
     const bool fails = s.ends == step::ending::device_refuses && machine_.refuse(s);
-    if (s.what == kind::chase) {
-      point_at(s.b);
-    }
     bool enqueued = false;
-    const bool made = attempt(expected(s, operands), fails,
-                              [&] { launcher_.launch(stream, libraries_[s.stream].get(), s, operands, enqueued); });
+    const bool made = attempt(expected(s, operands), fails, [&] {
+      if (s.what == kind::chase) {
+        point_at(s.b);
+      }
+      launcher_.launch(stream, libraries_[s.stream].get(), s, operands, enqueued);
+    });
     if (fails) {
       machine_.relent();
     }

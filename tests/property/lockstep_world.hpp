@@ -115,6 +115,9 @@ struct lockstep_world {
         (s.what == step::kind::gather && elsewhere(s.c))) {
       return false;
     }
+    if (s.what == step::kind::scratch && s.a.buffer == s.b.buffer) {
+      return false;  // it reads all of b before it writes
+    }
     if (s.what == step::kind::copy &&
         (s.a.buffer == s.b.buffer || s.a.n != s.b.n || memory.of(s.a).unit != memory.of(s.b).unit)) {
       return false;
