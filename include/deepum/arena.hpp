@@ -6,6 +6,7 @@
 #include <deepum/arena/lending.hpp>
 #include <deepum/arena/new_memory.hpp>
 #include <deepum/arena/overlaps.hpp>
+#include <deepum/arena/reports.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
@@ -127,18 +128,20 @@ class arena {
   /// Whether the host finds contents elsewhere than the device does, in views only.
   static constexpr bool host_uses_other_addresses = faultless_memory_kind<Memory>;
 
-  /// What DEEPUM_POLICY, DEEPUM_BUDGET and DEEPUM_CHECK in the environment say goes before the options; a value that
-  /// cannot be used is a line in the log, and nothing else.
+  /// What DEEPUM_POLICY, DEEPUM_BUDGET and DEEPUM_CHECK in the environment say goes before the options, and the files
+  /// of DEEPUM_STATISTICS and DEEPUM_TRACE are written when the arena ends. A value that cannot be used is a line in
+  /// the log, and nothing else.
   /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of
   ///          the memory kind.
   explicit arena(device_type& gpu, arena_options options = {})
       : policy_name_(after_environment(options)),
+        reports_(options.log),
         memory_(gpu, checked_capacity(gpu, options)),
         engine_(memory_, chosen(options, policy_name_),
                 engine_options{.budget = first_budget(gpu, options),
                                .headroom = options.headroom,
                                .log = options.log,
-                               .observer = std::move(options.observer)}),
+                               .observer = reports_.observed(std::move(options.observer), block())}),
         table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), detail::block_of(memory_)),
         probe_(memory_),
         log_(options.log),
@@ -167,7 +170,9 @@ class arena {
   ~arena() {
     expects(streams_.load() == 0, "an arena is destroyed before its streams");
     new_memory_.reset();
+    const deepum::statistics last = reports_.wanted() ? engine_.snapshot() : deepum::statistics{};
     memory_.detach();
+    reports_.write(last);
   }
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
@@ -1066,6 +1071,7 @@ class arena {
     }
   }
   std::string policy_name_;
+  detail::arena_reports reports_;
   Memory memory_;
   deepum::engine<Memory> engine_;
   mutable std::mutex mutex_;

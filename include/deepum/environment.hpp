@@ -34,6 +34,9 @@ using sink = std::function<void(std::string_view)>;
 [[nodiscard]] std::optional<bytes> chunk(bytes smallest, bytes largest, const sink& log);
 /// DEEPUM_CHECK: 1 for checked mode, 0 for none.
 [[nodiscard]] std::optional<bool> checked(const sink& log);
+/// DEEPUM_STATISTICS and DEEPUM_TRACE: a file that can be written.
+[[nodiscard]] std::optional<std::string> statistics_file(const sink& log);
+[[nodiscard]] std::optional<std::string> trace_file(const sink& log);
 
 }  // namespace detail::environment
 }  // namespace v0

@@ -10,6 +10,7 @@
 #error "<deepum/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
 
+#include <deepum/arena/impl/reports.hpp>
 #include <deepum/deepum.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>

@@ -3,9 +3,14 @@
 #include <deepum/deepum.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -122,6 +127,81 @@ TEST_CASE("an empty value is none") {
   CHECK(memory.budget() == 8_MiB);
   CHECK(memory.policy_name() == "lru");
   CHECK(m.lines.empty());
+}
+
+/// A folder that is removed in the end.
+struct folder {
+  folder() : path("/tmp/deepum-environment-XXXXXX") { REQUIRE(::mkdtemp(path.data()) != nullptr); }
+  ~folder() { std::filesystem::remove_all(path); }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+  [[nodiscard]] std::string text(const std::string& name) const {
+    std::ifstream in(path + '/' + name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string path;
+};
+
+const auto put = sim::kernel([](int* p, int value) { *p = value; },
+                             [](sim::work& w, int* p, int) { w.updates(p, sizeof *p).flops(1e6); });
+
+TEST_CASE("DEEPUM_STATISTICS and DEEPUM_TRACE are written when the arena ends, a file for each arena") {
+  const folder f;
+  const variable statistics("DEEPUM_STATISTICS", (f.path + "/run.json").c_str());
+  const variable trace("DEEPUM_TRACE", (f.path + "/trace").c_str());
+  // How many arenas of this process had files before is not known here.
+  for (int i = 0; i < 2; ++i) {
+    machine m;
+    int seen = 0;
+    arena_options o = m.with({});
+    o.observer = [&](const device_event&, launch_id) { ++seen; };
+    {
+      simulated_arena memory(m.gpu, o);
+      stream s{memory};
+      int* const x = memory.allocate<int>(1);
+      for (int k = 0; k < 5; ++k) {
+        s.launch("set", 1, 1, 0, put, updates(x, 1), k);
+      }
+    }
+    CHECK(seen >= 10);  // the program's own observer sees all as well
+    CHECK(m.lines.empty());
+  }
+  int reports = 0;
+  int traces = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(f.path)) {
+    const std::string name = entry.path().filename();
+    const std::string text = f.text(name);
+    CAPTURE(name);
+    if (name.starts_with("run")) {
+      ++reports;
+      CHECK(name.ends_with(".json"));
+      CHECK(mentions(text, "\"launches\":5,\"launches_finished\":5,"));
+      CHECK(text.ends_with("}\n"));
+    } else {
+      ++traces;
+      CHECK(mentions(text, "\"traceEvents\":["));
+      CHECK(mentions(text, "\"name\":\"set\""));
+    }
+  }
+  CHECK(reports == 2);
+  CHECK(traces == 2);
+}
+
+TEST_CASE("a file that cannot be written is one line, at the beginning, and nothing waits for a FIFO") {
+  const folder f;
+  const std::string fifo = f.path + "/fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  for (const char* name : {"DEEPUM_STATISTICS", "DEEPUM_TRACE"}) {
+    for (const std::string& path : {f.path, fifo, f.path + "/none/run.json", std::string("/dev/null")}) {
+      CAPTURE(std::string(name));
+      CAPTURE(path);
+      const variable set(name, path.c_str());
+      machine m;
+      { const simulated_arena memory(m.gpu, m.with({})); }
+      REQUIRE(m.lines.size() == 1);
+      CHECK(mentions(m.lines[0], std::string(name) + " is '" + path + "', which cannot be written: "));
+    }
+  }
 }
 
 TEST_CASE("DEEPUM_POLICY goes before the name of a policy, not before the program's own policy") {

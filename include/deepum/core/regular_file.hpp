@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -71,6 +72,27 @@ class open_file {
   return true;
 }
 
+/// The folder of a path, with the slash; nothing where it names none.
+[[nodiscard]] inline std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+/// Why `replace_regular_file` would fail, as far as that can be told without writing; nothing where it would not.
+[[nodiscard]] inline std::optional<std::string> why_not_replaceable(const std::string& path) {
+  struct stat there {};
+  if (::lstat(path.c_str(), &there) == 0) {
+    if (const char* const what = why_not_regular(there)) {
+      return std::string("it is ") + what + ", not a regular file; name another one";
+    }
+  }
+  const std::string folder = folder_of(path);
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
+    return std::strerror(errno);
+  }
+  return std::nullopt;
+}
+
 }  // namespace detail
 
 /// Replaces a regular file as a whole, or makes it: who reads it finds the old contents or the new ones, never a part,
@@ -92,8 +114,7 @@ inline void replace_regular_file(const std::string& path, std::span<const std::b
       fail(std::string("it is ") + what + ", not a regular file; name another one", "lstat", EINVAL);
     }
   }
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  const std::string folder = detail::folder_of(path);
   std::random_device random;
   std::string part;
   int descriptor = -1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/regular_file.hpp>
 #include <deepum/core/size_text.hpp>
 #include <deepum/environment.hpp>
 #include <deepum/separate.hpp>
@@ -112,6 +113,22 @@ DEEPUM_SEPARATE std::optional<bool> checked(const sink& log) {
   }
   return *value == "1";
 }
+
+/// A file that can be written when the time has come, as far as that can be told now.
+DEEPUM_SEPARATE std::optional<std::string> file(const char* variable, const sink& log) {
+  const std::optional<std::string_view> value = value_of(variable);
+  if (!value) {
+    return std::nullopt;
+  }
+  std::string path(*value);
+  if (const std::optional<std::string> why = why_not_replaceable(path)) {
+    return ignored(log, variable, *value, "', which cannot be written: " + *why);
+  }
+  return path;
+}
+
+DEEPUM_SEPARATE std::optional<std::string> statistics_file(const sink& log) { return file("DEEPUM_STATISTICS", log); }
+DEEPUM_SEPARATE std::optional<std::string> trace_file(const sink& log) { return file("DEEPUM_TRACE", log); }
 
 }  // namespace detail::environment
 }  // namespace v0
