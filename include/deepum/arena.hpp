@@ -677,8 +677,18 @@ class arena {
   ///          `status::out_of_device_memory` within `stream::call`, where it would wait for its own thread. Then the
   ///          launch was taken back.
   void await_admission(launch_id id, stream_id stream, std::string_view name) {
+    await_admission(id, stream, name, [] { return false; });
+  }
+  /// @param later  () -> bool: the launch is captured and executes later, if at all. Then it waits for nothing. Asked
+  ///               where it would wait.
+  template <class Later>
+  void await_admission(launch_id id, stream_id stream, std::string_view name, Later&& later) {
     const std::size_t outer = enqueuing::count(*this);
     if (engine_.admitted(id, stream, outer)) {
+      return;
+    }
+    if (later()) {
+      (void)engine_.admit(id);
       return;
     }
     try {

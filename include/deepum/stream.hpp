@@ -437,13 +437,7 @@ class stream {
         s.awaited_ = record.accesses;
       }
       const launch_id id = s.arena_.submit(std::move(record), operands);
-      if (!s.arena_.engine().admitted(id, s.id_)) {
-        if (s.captured()) {  // it executes later, if at all: there is nothing to wait for
-          (void)s.arena_.engine().admit(id);
-        } else {
-          s.arena_.await_admission(id, s.id_, name);
-        }
-      }
+      s.arena_.await_admission(id, s.id_, name, [&s] { return s.captured(); });
       try {
         if constexpr (orders_arrivals) {
           s.native_.order_after_arrival(s.awaited_, complete);
