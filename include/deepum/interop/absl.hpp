@@ -38,6 +38,7 @@ inline constexpr char absl_payload[] = "deepum.error";
   switch (code) {
     case status::invalid_argument:
     case status::foreign_pointer:
+    case status::wrong_declaration:
       return absl::StatusCode::kInvalidArgument;
     case status::out_of_arena_space:
     case status::out_of_device_memory:
@@ -77,7 +78,7 @@ inline constexpr char absl_payload[] = "deepum.error";
     int code = 0;
     int native = 0;
     if (parts.size() == 3 && absl::SimpleAtoi(parts[0], &code) && absl::SimpleAtoi(parts[1], &native) &&
-        code >= static_cast<int>(status::invalid_argument) && code <= static_cast<int>(status::bad_format)) {
+        code >= static_cast<int>(status::invalid_argument) && code <= static_cast<int>(status::wrong_declaration)) {
       return error(static_cast<status>(code), message, parts[2], native);
     }
   }
