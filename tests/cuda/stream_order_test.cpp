@@ -189,9 +189,7 @@ TEST_CASE("a stream of the program is left as it is when that of the arena ends"
   machine<deepum::cuda::managed_memory> m;
   cudaStream_t q = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&q, cudaStreamDefault) == cudaSuccess);
-  {
-    const deepum::stream s(m.memory, q);
-  }
+  { const deepum::stream s(m.memory, q); }
   CHECK(cudaStreamQuery(q) == cudaSuccess);
   CHECK(cudaStreamDestroy(q) == cudaSuccess);
 }

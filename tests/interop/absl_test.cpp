@@ -16,7 +16,8 @@ using deepum::status;
 using namespace deepum::interop;
 
 TEST_CASE("every error becomes a status and is the same error again") {
-  for (int code = static_cast<int>(status::invalid_argument); code <= static_cast<int>(status::wrong_declaration); ++code) {
+  for (int code = static_cast<int>(status::invalid_argument); code <= static_cast<int>(status::wrong_declaration);
+       ++code) {
     CAPTURE(code);
     const error e(static_cast<status>(code), "what was wrong", "cudaMalloc with a blank", -700);
     const absl::Status s = to_absl_status(e);
