@@ -92,12 +92,14 @@ template <class Parameter = void, class T>
 /// @name What a compiler says of arguments that do not fit a kernel
 /// The message is the name with the template arguments. Positions count from 1.
 /// @{
+// NOLINTBEGIN(readability-identifier-naming): the names are words of the message
 template <std::size_t given, std::size_t kernel_takes>
 void wrong_number_of_arguments_in_launch() = delete;
 template <std::size_t position, class given, class kernel_takes>
 void argument_of_launch_does_not_convert() = delete;
 template <std::size_t position, class given, class kernel_takes>
 void argument_is_declared_as_read_but_kernel_may_write() = delete;  // updates(p); reads_as_mutable(p), if it does not
+// NOLINTEND(readability-identifier-naming)
 /// @}
 
 /// The arguments of one launch beside the parameters of its kernel, before anything is made of them.
@@ -136,15 +138,15 @@ struct launch_arguments<parameter_list<Parameters...>, Arguments...> {
   }
 
  private:
-  template <std::size_t position, class Argument, class Parameter>
+  template <std::size_t Position, class Argument, class Parameter>
   static void refuse_one() {
     using argument = std::decay_t<given<Argument, Parameter>>;
     if constexpr (fits<Argument, Parameter>) {
     } else if constexpr (is_typed_operand<std::remove_cvref_t<Argument>>::value && reads_only<argument> &&
                          std::is_convertible_v<Parameter, argument>) {
-      argument_is_declared_as_read_but_kernel_may_write<position, argument, Parameter>();
+      argument_is_declared_as_read_but_kernel_may_write<Position, argument, Parameter>();
     } else {
-      argument_of_launch_does_not_convert<position, argument, Parameter>();
+      argument_of_launch_does_not_convert<Position, argument, Parameter>();
     }
   }
 };
