@@ -625,7 +625,7 @@ class auto_policy final : public policy {
         s.settled += s.settled == at ? 1 : 0;
       }
       if (at < end) {
-        nearest_.push_back({at + idle_for(s), stream, at});
+        nearest_.emplace_back(at + idle_for(s), stream, at);
         std::push_heap(nearest_.begin(), nearest_.end(), std::greater<>{});
       }
     };
@@ -777,7 +777,7 @@ class auto_policy final : public policy {
         --end;
       }
       if (end != 0 && end - 1 + idle_for(s) > nearest) {
-        farthest_.push_back({end - 1 + idle_for(s), static_cast<std::uint16_t>(~stream), end - 1});
+        farthest_.emplace_back(end - 1 + idle_for(s), static_cast<std::uint16_t>(~stream), end - 1);
         std::push_heap(farthest_.begin(), farthest_.end());
       }
     };
