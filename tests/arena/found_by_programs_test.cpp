@@ -32,6 +32,25 @@ TEST_CASE("a launch must not read what was given up beside what it writes itself
   CHECK_NOTHROW(s.call("both", {overwrites(a, 10), overwrites(a + 10, 990), reads(a, 1000)}, nothing));
 }
 
+TEST_CASE("the end of an allocation is given up without a byte of the next one") {
+  sim::device gpu;
+  arena memory(gpu, {.capacity = 16_MiB, .device_budget = 16_MiB, .log = {}});
+  stream s(memory);
+  std::array<word*, 3> all{};
+  for (word*& a : all) {
+    a = memory.allocate<word>(1000);
+    s.launch("set", 1, 1, 0, set_first, a, word{1}, word{7});
+  }
+  s.synchronize();
+  for (word* const a : all) {
+    memory.mark_inactive(a + 935, bytes{65 * sizeof(word)});
+  }
+  for (word* const a : all) {
+    CHECK(memory.host_read(a, 935)[0] == 7);
+    CHECK_THROWS_AS((void)memory.host_read(a, 936), error);
+  }
+}
+
 TEST_CASE("a hint for memory that is held keeps no view of other memory waiting") {
   sim::device gpu;
   arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = "um", .log = {}});

@@ -225,10 +225,11 @@ class allocation_table {
   void mark_inactive(std::uintptr_t address, bytes size, launch_id last, std::vector<liveness_change>& changes) {
     const bytes offset = checked_in_allocation(address, size);
     const auto it = containing(offset.count);
-    const bool to_the_end = offset + size == bytes{it->first} + it->second.size;  // then what it is rounded up to, too
-    report(
-        [&](auto& blocks) { live_.mark_inactive(offset, to_the_end ? range_allocator::rounded(size) : size, blocks); },
-        last, changes);
+    const bool to_the_end = offset + size == bytes{it->first} + it->second.size;
+    if (to_the_end) {  // then what the allocation was rounded up to, too
+      size = bytes{it->first} + range_allocator::rounded(it->second.size) - offset;
+    }
+    report([&](auto& blocks) { live_.mark_inactive(offset, size, blocks); }, last, changes);
   }
   void mark_active(std::uintptr_t address, bytes size, std::vector<liveness_change>& changes) {
     use_again({checked_in_allocation(address, size), size}, changes);
