@@ -50,10 +50,16 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
   const bytes capacity = o.live + bytes{std::uint64_t{below(2) == 0 ? 2U : 64U} << 20};
   const bytes budget = block_size * o.most_budget;
 
+  // Little more than what does not fit on the device, where the host's memory is limited.
+  const std::uint64_t needed = o.live.count / block_size.count + 2;
+  const bool few_host_blocks = faultless && o.arenas == 1 && below(2) == 0;
+  const std::uint64_t host_blocks = few_host_blocks ? needed - o.least_budget / 2 + below(4) : 0;
+  o.plans = faultless && !few_host_blocks;
   simulated_machine<Memory> machine(
       {.memory = block_size * (o.arenas * o.most_budget + (faultless ? 4 : 0)),
        .worker = below(4) == 0 ? sim::worker_mode::thread : sim::worker_mode::virtual_time,
-       .delay_seed = below(3) == 0 ? seed : 0});
+       .delay_seed = below(3) == 0 ? seed : 0,
+       .host_limit = block_size * host_blocks});
   o.time_is_virtual = machine.device.options().worker == sim::worker_mode::virtual_time;
   traffic_watch watch;
   std::vector<std::unique_ptr<arena<Memory>>> arenas;

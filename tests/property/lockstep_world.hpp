@@ -25,6 +25,7 @@ struct lockstep_options {
   std::uint8_t streams = 2;  ///< of each arena
   bool alone = true;         ///< no other thread uses the arenas
   bool time_is_virtual = true;
+  bool plans = false;  ///< now and then several steps that only together show something
 };
 
 /// What a program in lockstep has going on. The library's side of it is with the run.

@@ -30,7 +30,8 @@ class simulated_machine {
 
   explicit simulated_machine(deepum::sim::device_options options)
       : device(deepum::sim::find_profile("h200_pcie5"), options),
-        memory_(options.memory) {}
+        memory_(options.memory),
+        host_is_limited_(options.host_limit.count != 0) {}
 
   static const auto& fill() {
     static const deepum::sim::kernel k{
@@ -114,10 +115,9 @@ class simulated_machine {
     if (short_of_memory_) {
       device.set_foreign_memory({});
     }
-    was_short_ = was_short_ || short_of_memory_;
     short_of_memory_ = false;
   }
-  [[nodiscard]] bool short_of_memory() const { return short_of_memory_; }
+  [[nodiscard]] bool short_of_memory() const { return short_of_memory_ || host_is_limited_; }
 
   struct no_library {};
   static std::unique_ptr<no_library> open_library(arena_type&, deepum::stream<Memory>&) { return {}; }
@@ -126,8 +126,8 @@ class simulated_machine {
 
  private:
   deepum::bytes memory_;
+  bool host_is_limited_;
   std::atomic<bool> short_of_memory_{false};
-  bool was_short_ = false;
 };
 
 }  // namespace deepum_test

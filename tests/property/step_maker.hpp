@@ -29,6 +29,14 @@ class step_maker {
       return make_allocate();
     }
     for (;;) {
+      if (!planned_.empty()) {
+        const step s = planned_.front();
+        planned_.pop_front();
+        if (still_makes_sense(s)) {
+          return s;
+        }
+        continue;
+      }
       if (loop_left_ != 0) {
         if (const std::optional<step> again = repeat()) {
           return *again;
@@ -69,7 +77,107 @@ class step_maker {
     return s;
   }
 
+  /// What comes about by chance too seldom: several steps that only together show something.
+  void plan() {
+    const std::uint32_t dice = below(3);
+    const piece whole = {pick_buffer(), 0, 0};
+    const piece a = {whole.buffer, 0, world_.memory.of(whole).size()};
+    const auto add = [&](step s, const piece& on) -> step& {
+      s.a = on;
+      return planned_.emplace_back(std::move(s));
+    };
+    const auto add_fill = [&](const piece& on) -> step& {
+      step& s = add(make_plain(kind::fill), on);
+      s.by = step::route::call;
+      return s;
+    };
+    const auto add_pause = [&](std::uint32_t most) { add(make_plain(kind::pause), {}).value = below(most); };
+    const auto send_to_host = [&](const piece& on) {
+      step& s = add(make_plain(kind::hint), on);
+      s.value = s.value / 4 * 4 + 1;
+    };
+    const auto press = [&](std::uint32_t launches) {
+      for (std::uint32_t i = 0; i < launches; ++i) {
+        step s = guess_launch();
+        s.ends = step::ending::well;
+        planned_.push_back(std::move(s));
+      }
+    };
+    if (dice == 0) {  // what is on the host alone is to be overwritten, and is not
+      if (below(2) == 0) {
+        add_fill(a);
+      }
+      send_to_host(a);
+      add(make_plain(kind::synchronize), {});
+      add_pause(2000);
+      add_fill(a).ends = step::ending::throws_before;
+      step& read = add(make_plain(kind::open_view), a);
+      read.mode = deepum::access::read;
+    } else if (dice == 1) {  // memory dies while launches are in flight, and no allocation follows
+      add_fill(a);
+      add(make_plain(kind::release), whole);
+      add(make_plain(kind::synchronize), {});
+      add_pause(world_.options.time_is_virtual ? 20000 : 200);
+      press(12);
+    } else {  // a view ends while what launches write beside it leaves the device
+      step& read = add(make_plain(kind::open_view), a);
+      read.mode = deepum::access::read;
+      read.a.n = std::min(a.n, 1 + below(40));
+      const piece b = beside(read.a);
+      add_fill(b);
+      if (below(2) == 0) {
+        send_to_host(b);
+      } else {
+        press(1 + below(4));
+      }
+      add_pause(100);
+      add(make_plain(kind::close_view), {}).value = static_cast<std::uint32_t>(world_.views.size());
+      press(1 + below(6));
+    }
+  }
+  /// A buffer that shares a block with the piece, where there is one.
+  [[nodiscard]] piece beside(const piece& p) const {
+    const std::set<std::size_t> near = world_.memory.blocks({p}, world_.block);
+    for (std::uint32_t n = 0; n < world_.memory.buffers.size(); ++n) {
+      const shadow::buffer& b = world_.memory.buffers[n];
+      if (b.alive && n != p.buffer) {
+        const std::set<std::size_t> own = world_.memory.blocks({{n, 0, b.size()}}, world_.block);
+        if (std::any_of(own.begin(), own.end(), [&](std::size_t block) { return near.contains(block); })) {
+          return {n, 0, b.size()};
+        }
+      }
+    }
+    return {p.buffer, 0, world_.memory.of(p).size()};
+  }
+  /// Whether a step that was planned is part of a valid program now.
+  [[nodiscard]] bool still_makes_sense(const step& s) {
+    if (s.what == kind::pause || s.what == kind::synchronize) {
+      return true;
+    }
+    if (s.what == kind::close_view) {
+      return s.value < world_.views.size();
+    }
+    const shadow::buffer& b = world_.memory.of(s.a);
+    if (!b.alive) {
+      return false;
+    }
+    switch (s.what) {
+      case kind::release:
+        return live_count() >= 4 && b.reading_views + b.writing_views + b.holds == 0;
+      case kind::open_view:
+        return may_open(s) && !gave_up_any(s.a);
+      case kind::hint:
+        return true;
+      default:
+        return world_.possible(s) && !world_.too_large(s) && !world_.memory.reads_given_up(world_.memory.operands(s));
+    }
+  }
+
   std::optional<step> roll() {
+    if (world_.options.plans && below(60) == 0) {
+      plan();
+      return std::nullopt;
+    }
     const std::uint32_t dice = below(1000);
     std::uint32_t limit = 0;
     const auto falls = [&](std::uint32_t share) { return dice < (limit += share); };
@@ -337,14 +445,17 @@ class step_maker {
     s.mode = static_cast<deepum::access>(below(3));
     s.a.n = std::min(s.a.n, 1 + below(400));
     const bool reads = s.mode == deepum::access::read;
-    if (world_.views.size() >= 3 || !world_.usable(s.a, s.mode) || (world_.faultless && overlaps_busy({s.a})) ||
-        (!world_.options.alone && !world_.holds.empty())) {
+    if (!may_open(s)) {
       return std::nullopt;
     }
     if (reads && gave_up_any(s.a) && below(6) != 0) {
       return std::nullopt;
     }
     return s;
+  }
+  [[nodiscard]] bool may_open(const step& s) const {
+    return world_.views.size() < 3 && world_.usable(s.a, s.mode) && !(world_.faultless && overlaps_busy({s.a})) &&
+           (world_.options.alone || world_.holds.empty());
   }
   [[nodiscard]] bool gave_up_any(const piece& p) const {
     const auto cells = world_.memory.cells(p);
@@ -455,6 +566,7 @@ class step_maker {
   const lockstep_world& world_;
   std::mt19937_64 random_;
   std::deque<step> recent_{};
+  std::deque<step> planned_{};
   std::vector<step> loop_{};
   std::uint32_t loop_left_ = 0;
 };

@@ -96,8 +96,10 @@ class traffic_watch {
     const std::lock_guard lock(mutex_);
     for (std::uint32_t b = e.range.begin_value(); b < e.range.end_value(); ++b) {
       if (const auto it = dead_since_.find(b); it != dead_since_.end() && e.began > it->second + grace) {
-        message_ = "block " + std::to_string(b) + " was copied to the host at " + std::to_string(e.began.count()) +
-                   " ns, and nothing in it was of any value since " + std::to_string(it->second.count()) + " ns";
+        message_ = "block " + std::to_string(b) + (e.what == kind::departed ? " departed" : " was cleaned") +
+                   " for reason " + std::to_string(static_cast<int>(e.why)) + ": it was copied to the host at " +
+                   std::to_string(e.began.count()) + " ns, and nothing in it was of any value since " +
+                   std::to_string(it->second.count()) + " ns";
       }
     }
   }
