@@ -167,15 +167,34 @@ TEST_CASE("a launch waits a second at most for what cannot come, even while some
   stream inner(memory);
   const nanoseconds before = memory.memory().now();
   // The outer launch is in flight for as long as the inner one waits, and has reserved what that one needs.
+  // Nobody knows that it waits for the thread which launches that.
   outer.call("outer", {updates(x, count)}, [&](auto& q) {
     q.launch(1, 1, 0, add_one, x, count);
-    inner.launch("inner", 1, 1, 0, add_one, y, count);
+    std::thread([&] { inner.launch("inner", 1, 1, 0, add_one, y, count); }).join();
   });
   outer.synchronize();
   inner.synchronize();
   const nanoseconds took = memory.memory().now() - before;
   CHECK(took >= std::chrono::seconds(1));
   CHECK(took < std::chrono::seconds(2));
+  CHECK(memory.statistics().unprepared_launches == 1);
+}
+
+TEST_CASE("a launch within a call does not wait for what the call itself keeps") {
+  sim::device gpu(sim::find_profile("h200_pcie5"), with_memory(8_MiB, sim::worker_mode::virtual_time));
+  arena memory(gpu, options(8_MiB, "auto"));
+  float* x = memory.allocate<float>(count);
+  float* y = memory.allocate<float>(count);
+  stream outer(memory);
+  stream inner(memory);
+  const nanoseconds before = memory.memory().now();
+  outer.call("outer", {updates(x, count)}, [&](auto& q) {
+    q.launch(1, 1, 0, add_one, x, count);
+    inner.launch("inner", 1, 1, 0, add_one, y, count);
+  });
+  outer.synchronize();
+  inner.synchronize();
+  CHECK(memory.memory().now() - before < std::chrono::seconds(1));
   CHECK(memory.statistics().unprepared_launches == 1);
 }
 

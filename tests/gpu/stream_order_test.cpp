@@ -38,6 +38,8 @@ word in_turns(deepum::arena<Memory>& arena, deepum::stream<Memory>& s, cudaStrea
   }
   word last = 0;
   s.memcpy_and_wait(&last, x + n - 1, deepum::bytes{sizeof last});
+  arena.deallocate(x);
+  arena.deallocate(y);
   return last;
 }
 word expected() {
