@@ -227,7 +227,8 @@ class stream {
   /// `enqueue` may launch in turn, on this stream and on others. Such a launch is one of its own, and ends before this
   /// one where it is on this stream; on memory that never faults, all of them have to fit the budget together.
   /// @param operands  All that it touches; an empty list means that this is not known.
-  /// @errors          What `enqueue` throws, after the launch has been closed.
+  /// @errors          What `enqueue` throws, after the launch has been closed. Operands that it declares to overwrite
+  ///                  are then as they were before, or as what had been enqueued left them.
   template <class Enqueue>
   launch_id call(std::string_view name, std::initializer_list<operand> operands, Enqueue&& enqueue) {
     return call(name, std::span<const operand>(operands.begin(), operands.size()), std::forward<Enqueue>(enqueue));

@@ -363,6 +363,9 @@ class lockstep_run {
       m.declare(operands);
       m.compute(s);
       check_copied_out(s);
+      if (!made) {
+        use_again(operands, world_.faultless);
+      }
     } else if (!expected(s, operands).refused) {
       use_again(operands);
       if (is_transfer(s.what) && s.what != kind::copy_out) {
@@ -371,8 +374,13 @@ class lockstep_run {
     }
   }
   /// After a launch that was submitted and not made: whether what it would have written is in use again is not said.
-  void use_again(const std::vector<shadow::named>& operands) {
+  // What a body has enqueued before it throws runs, and what the launch would have overwritten is as that left it, or
+  // as it was before (`stream::call`).
+  void use_again(const std::vector<shadow::named>& operands, bool enqueued = false) {
     for (const shadow::named& o : operands) {
+      if (enqueued && o.mode == deepum::access::overwrite) {
+        world_.memory.forget(o.what, false);
+      }
       if (o.mode != deepum::access::read) {
         arena_of(o.what).mark_active(world_.memory.address(o.what), size(o.what));
         world_.memory.revive(o.what);
@@ -424,7 +432,7 @@ class lockstep_run {
       });
     });
     if (!made) {
-      use_again(operands);
+      use_again(operands, world_.faultless && outer.ends == step::ending::throws_after);
     }
   }
 
