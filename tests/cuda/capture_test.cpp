@@ -84,10 +84,15 @@ void use_all(deepum::cuda::device& device, const char* policy, bool checked) {
     deepum::stream<Memory> s(arena);
     deepum::stream<Memory> other(arena);
     deepum::cuda::event done;
+    deepum::cuda::event copied;
     for (int round = 0; round < 3; ++round) {
       for (std::size_t i = 0; i + 1 < x.size(); ++i) {
         s.launch("add", 1, 1, 0, add, x[i], static_cast<const word*>(x[i + 1]), n);
+        s.record(done);
+        other.wait(done);
         other.memcpy(x[i + 1], x[i], 4_MiB);
+        other.record(copied);
+        s.wait(copied);
         (void)arena.statistics();
       }
       s.record(done);

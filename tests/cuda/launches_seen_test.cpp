@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <sstream>
@@ -58,7 +59,8 @@ TEST_CASE("a launch that is refused is over for statistics, observers and traces
   const deepum::statistics now = arena.statistics();
   CHECK(now.launches == 3);
   CHECK(now.refused_launches == 1);
-  CHECK(seen == std::vector<std::string>{"issued 1", "finished 1", "issued 2", "refused 2", "issued 3", "finished 3"});
+  std::sort(seen.begin(), seen.end());  // an end may be noticed when the next launch has been issued
+  CHECK(seen == std::vector<std::string>{"finished 1", "finished 3", "issued 1", "issued 2", "issued 3", "refused 2"});
 
   std::ostringstream text;
   const deepum::trace* const one = &trace;
