@@ -59,7 +59,13 @@ TEST_CASE("a launch that is refused is over for statistics, observers and traces
   const deepum::statistics now = arena.statistics();
   CHECK(now.launches == 3);
   CHECK(now.refused_launches == 1);
-  std::sort(seen.begin(), seen.end());  // an end may be noticed when the next launch has been issued
+  // Each end comes behind its beginning; it may be noticed when the next launch has been issued.
+  const auto place = [&](const char* what) { return std::find(seen.begin(), seen.end(), what); };
+  CHECK(place("issued 1") < place("finished 1"));
+  CHECK(place("issued 2") < place("refused 2"));
+  CHECK(place("refused 2") < place("issued 3"));
+  CHECK(place("issued 3") < place("finished 3"));
+  std::sort(seen.begin(), seen.end());
   CHECK(seen == std::vector<std::string>{"finished 1", "finished 3", "issued 1", "issued 2", "issued 3", "refused 2"});
 
   std::ostringstream text;
