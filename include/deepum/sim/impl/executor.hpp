@@ -279,7 +279,6 @@ DEEPUM_SEPARATE void executor::end(stream_state& stream) {
     run_user_code(op.body);
     for_each_touched(op, [](const segment& s) { s.space->after_body(s); });
   }
-  driver_.poison_after(op.touched);
   driver_.end(op.touched);
   leave(stream);
 }

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/sim/address_space.hpp>
+#include <deepum/sim/managed_space.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+/// The operations that a device executes, and what becomes of contents that are given up under them.
+///
+/// Not synchronised: used under the lock of the event loop.
+class active_walks {
+ public:
+  void begin(const walk& w) { active_.push_back(&w); }
+  /// What was discarded under the operation is lost, and with it what the operation wrote there.
+  void end(const walk& w);
+  /// The one that touches the block; nullptr: none.
+  [[nodiscard]] const walk* with(const address_space& space, block_id b) const;
+
+  /// The contents of the block are lost now, and again when those end that touch it.
+  void poison(managed_block b);
+
+ private:
+  std::vector<const walk*> active_;
+  std::vector<std::pair<const walk*, managed_block>> poison_later_;
+};
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/active_walks.hpp>  // what it declares
+#endif
