@@ -6,7 +6,8 @@
                                 templates
     check.py messages SOURCE    every message and metric of the library is in the guide, and every one there in the
                                 library
-    check.py figures SOURCE     figures of the documents that repeat measurements stand in one that has them
+    check.py figures SOURCE     tables that are made from results are those of the results, and figures of documents that
+                                repeat measurements stand in such a table or in a document of measurements
     check.py cpp SOURCE WORK [--without=HEADER] -- COMPILER FLAGS...
     check.py cuda SOURCE WORK [--without=HEADER] -- NVCC FLAGS...
     check.py c SOURCE WORK -- COMPILER FLAGS...
@@ -570,19 +571,56 @@ def check_messages(source, docs):
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 MEASURED = re.compile(
-    r"^(README\.md|kernel-helper/README\.md|docs/(adr/.*|bounds|cuda|mapped_memory|replay|simulator)\.md)$"
+    r"^(README\.md|kernel-helper/README\.md|docs/(adr/.*|bounds|lab|replay|simulator)\.md)$"
 )
-REPEATING = ("docs/guide.md", "docs/comparison.md", "docs/dead_ends.md")
+REPEATING = ("docs/guide.md", "docs/comparison.md", "docs/dead_ends.md", "docs/cuda.md", "docs/mapped_memory.md")
 FIGURE = re.compile(r"(?<![\w.,/-])\d+\.\d+(?!\d|\.\d|\w)")
 VERSION = re.compile(r"(CUDA|TensorFlow|CMake|driver|g\+\+|version) \d+(\.\d+)*")
+MADE_TABLE = re.compile(r"<!-- (results|study):(\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
+
+
+def makers(source):
+    """By kind of mark: what makes the table of a name from the raw results."""
+    bench = pathlib.Path(source) / "bench"
+    sys.path[:0] = [str(bench / "results"), str(bench / "replay")]
+    import study_tables
+    import tables
+
+    study = json.loads((pathlib.Path(source) / "docs/replay/results.json").read_text(encoding="utf-8"))
+    return {
+        "results": lambda name: tables.TABLES[name](),
+        "study": lambda name: study_tables.table(study, name),
+    }
+
+
+def made_tables(d):
+    """(line number, kind, name, text) of the tables that are made from results."""
+    text = "\n".join(line for _, line in d.prose)
+    for m in MADE_TABLE.finditer(text):
+        yield d.prose[text.count("\n", 0, m.start())][0], m[1], m[2], m[3]
+
+
+def check_tables(source, docs):
+    make = makers(source)
+    for d in docs:
+        for line, kind, name, text in made_tables(d):
+            try:
+                made = make[kind](name)
+            except KeyError:
+                yield f"{d.path}:{line}: there is no table '{kind}:{name}'"
+                continue
+            if made is not None and made + "\n" != text:
+                yield f"{d.path}:{line}: the table '{kind}:{name}' is not that of the raw results; they say\n{made}"
 
 
 def check_figures(source, docs):
-    """Decimals of documents that repeat figures: each stands in a document of measurements, perhaps with more digits,
-    or has its source beside it, an address in the same paragraph or row."""
+    """Decimals of documents that repeat figures: each stands in a table that is made from results or in a document of
+    measurements, perhaps with more digits, or has its source beside it, an address in the same paragraph or row."""
+    yield from check_tables(source, docs)
     texts = [
         t for d in docs if MEASURED.match(d.path) for t in [text for _, text in d.prose] + [b.code for b in d.blocks]
     ]
+    texts += [text for d in docs for _, _, _, text in made_tables(d)]
     known = {figure for text in texts for figure in FIGURE.findall(text)}
 
     def stands(figure):
@@ -593,7 +631,7 @@ def check_figures(source, docs):
         if d.path not in REPEATING:
             continue
         for first, text in documents.paragraphs(d):
-            table = text.lstrip().startswith("|")
+            table = text.lstrip().startswith(("|", "<!--"))
             for n, part in enumerate(text.split("\n") if table else [text]):
                 if "](https://" in part:
                     continue

@@ -182,9 +182,9 @@ class Compiled(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    def complaints(self, text):
-        measured = documents.parse("docs/cuda.md", "took 17.830 ms and 38.0 ms\n")
-        return list(check.check_figures(SOURCE, [measured, documents.parse("docs/guide.md", text)]))
+    def complaints(self, text, path="docs/guide.md"):
+        measured = documents.parse("docs/lab.md", "took 17.830 ms and 38.0 ms\n")
+        return list(check.check_figures(SOURCE, [measured, documents.parse(path, text)]))
 
     def test_figures_that_stand_somewhere_are_right(self):
         text = (
@@ -195,6 +195,25 @@ class Figures(unittest.TestCase):
     def test_figures_that_stand_nowhere_are_found(self):
         self.assertRegex(self.complaints("a\n17.9 ms\n")[0], "docs/guide.md:2: 17.9 stands in no document")
         self.assertRegex(self.complaints("[1.5](https://example.org)\n\n| 38.0 |\n| 38.1 |\n")[0], "guide.md:4: 38.1")
+        self.assertRegex(self.complaints("17.9 ms\n", "docs/cuda.md")[0], "docs/cuda.md:1: 17.9 stands in no document")
+
+    def test_tables_of_results_are_those_of_the_raw_files(self):
+        for kind, name in (("results", "gpt_step"), ("study", "policies")):
+            made = check.makers(SOURCE)[kind](name)
+            page = f"# T\n\n<!-- {kind}:{name} -->\n{made}\n<!-- /{kind} -->\n\n38.0 ms\n"
+            self.assertEqual(self.complaints(page), [])
+            digit = next(m for m in check.FIGURE.finditer(made))[0]
+            wrong = self.complaints(page.replace(digit, "4321.5", 1))
+            self.assertRegex(wrong[0], f"docs/guide.md:3: the table '{kind}:{name}' is not that of the raw results")
+        self.assertRegex(
+            self.complaints("<!-- results:none -->\n| 1 |\n<!-- /results -->\n")[0], "there is no table 'results:none'"
+        )
+
+    def test_what_a_table_of_results_says_may_be_repeated(self):
+        table = check.makers(SOURCE)["results"]("gpt_step")
+        figure = check.FIGURE.search(table)[0]
+        page = f"<!-- results:gpt_step -->\n{table}\n<!-- /results -->\n\n"
+        self.assertEqual(self.complaints(page + f"{figure} ms\n", "docs/mapped_memory.md"), [])
 
 
 class Messages(unittest.TestCase):
