@@ -89,20 +89,6 @@ TEST_CASE("auto learns what is not declared from faults, in one round") {
   CHECK(d.lost.empty());
 }
 
-TEST_CASE("auto can work with the published pair tables") {
-  policy_options o;
-  o.predict = prediction::pairs;
-  auto_policy policy{o};
-  driver d{policy, 120, 48};
-  d.make_live(blocks(0, 120));
-  d.run(loop(30, 4), 2);
-  const std::uint64_t learning = d.faults;
-  d.run(loop(30, 4), 4);
-  CHECK(learning >= 120);
-  CHECK(d.faults - learning <= 8);
-  CHECK(d.lost.empty());
-}
-
 TEST_CASE("auto trains without faults, and moves hardly more than demand paging where the link takes no time") {
   const auto step = training_step(20);
   std::uint64_t in[2];
@@ -198,8 +184,15 @@ TEST_CASE("blocks are fetched in the order in which they are needed, and one lau
   CHECK(p.supersedes);
   CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{4, 5, 9, 2, 10});
   CHECK(p.commands[0].why == reason::issued);
-  CHECK(p.commands[0].serves == execution_id{1});
-  CHECK(p.commands.back().serves == execution_id{2});
+}
+
+TEST_CASE("adjacent blocks of one plan are one command, whatever launches they are for") {
+  bench t{16, 16};
+  t.d.issue(honest("a", {reads(2, 2)}));
+  t.d.issue(honest("b", {reads(4, 3)}));
+  const plan p = t.d.next_plan();
+  REQUIRE(p.commands.size() == 1);
+  CHECK(p.commands[0].range == blocks(2, 5));
 }
 
 TEST_CASE("what is predicted is fetched after what is issued") {
@@ -331,61 +324,6 @@ TEST_CASE("where invalidation is off dead contents are moved") {
   t.d.issue(honest("a", {reads(8, 2)}));
   CHECK(t.planned(action::discard).empty());
   CHECK(t.planned(action::evict) == numbers{1, 2});
-}
-
-TEST_CASE("contents that an issued launch overwrites as their next user are discarded where that is allowed") {
-  for (const bool allowed : {false, true}) {
-    policy_options o;
-    o.discard_overwritten = allowed;
-    const numbers yes = allowed ? numbers{3} : numbers{};
-    bench t{16, 3, o};
-    t.resident({1, 2, 3});
-    t.d.issue(honest("a", {reads(0, 2)}));
-    t.d.issue(honest("b", {reads(2)}));
-    t.d.issue(honest("c", {overwrites(3)}));
-    CHECK(t.planned(action::discard) == yes);
-    CHECK(t.planned(action::evict) == (allowed ? numbers{} : numbers{3}));
-    t.resident({1, 2, 0});
-    t.d.map.set_budget(8);
-    CHECK(t.planned(action::discard) == yes);  // and then room is made for them without a copy
-    CHECK(t.planned(action::prefetch) == numbers{3});
-  }
-}
-
-TEST_CASE("contents that are about to be overwritten stay where anything may still use them") {
-  policy_options o;
-  o.discard_overwritten = true;
-  bench t{16, 3, o};
-  t.resident({1, 2, 3});
-  t.d.issue(honest("a", {reads(0, 2)}));
-  SUBCASE("an earlier launch reads them") {
-    t.d.issue(honest("b", {reads(3)}));
-    t.d.issue(honest("c", {overwrites(3)}));
-  }
-  SUBCASE("another stream reads them") {
-    t.d.issue(honest("b", {reads(3)}), 1);
-    t.d.issue(honest("c", {overwrites(3)}));
-  }
-  SUBCASE("a launch in flight did not declare all it touches") {
-    t.d.issue(silent("b", {reads(3)}));
-    t.d.issue(honest("c", {overwrites(3)}));
-  }
-  SUBCASE("the launch reads them as well") { t.d.issue(honest("c", {overwrites(3), reads(2, 2)})); }
-  SUBCASE("the launch that overwrites them is executing") {
-    t.d.issue(honest("c", {overwrites(3)}));
-    t.d.execute();
-  }
-  SUBCASE("the launch is only predicted") {
-    for (int round = 0; round < 2; ++round) {
-      t.d.execute();
-      t.d.run(honest("b", {reads(2)}));
-      t.d.run(honest("c", {overwrites(3)}));
-      t.d.issue(honest("a", {reads(0, 2)}));
-    }
-    t.resident({1, 2, 3});
-  }
-  CHECK(t.planned(action::discard).empty());
-  CHECK(t.d.lost.empty());
 }
 
 TEST_CASE("a fixed degree of lookahead is kept to, and a stream may have one of its own") {

@@ -58,17 +58,14 @@ TEST_CASE("a chain leaves a launch at its end block and goes on at the start blo
   CHECK(t.prefetched() == numbers{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
 }
 
-TEST_CASE("every prefetch says which launch it serves") {
+TEST_CASE("adjacent blocks of one plan are one command, whatever launches they are for") {
   trained t{loop(6, 4), 24, lookahead(1)};
   t.d.fault(0, t.d.issue(silent("k0", {})));
   const plan p = t.d.next_plan();
-  REQUIRE(p.commands.size() == 2);
+  REQUIRE(p.commands.size() == 1);
   CHECK(p.supersedes);
-  CHECK(p.commands[0].range == blocks(1, 3));
-  CHECK(p.commands[1].range == blocks(4, 4));
-  CHECK(p.commands[0].serves == execution_id{1});
-  CHECK(p.commands[1].serves == execution_id{2});
-  CHECK(p.commands[1].why == reason::predicted);
+  CHECK(p.commands[0].range == blocks(1, 7));
+  CHECK(p.commands[0].why == reason::predicted);
 }
 
 TEST_CASE("a chain pauses N launches ahead and resumes when the executing launch finishes") {

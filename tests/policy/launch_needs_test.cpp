@@ -17,7 +17,6 @@ launch_record record(std::vector<block_access> accesses, bool complete = true) {
 }
 constexpr execution_id a{1};
 constexpr execution_id b{2};
-constexpr launch_id l{1};
 const block_map nothing_there(10000, location::device(), 100);
 
 TEST_CASE("a footprint is what was declared, in the order of addresses, each block once") {
@@ -38,9 +37,9 @@ TEST_CASE("the same declaration leaves the same list") {
 TEST_CASE("faults add to a footprint and outlive the next equal declaration") {
   footprint_needs n;
   n.declare(a, record({reads(1)}));
-  CHECK(n.fault(a, l, block_id{5}, deepum::access::read));
-  CHECK_FALSE(n.fault(a, l, block_id{5}, deepum::access::update));
-  CHECK_FALSE(n.fault(a, l, block_id{1}, deepum::access::read));
+  CHECK(n.fault(a, block_id{5}, deepum::access::read));
+  CHECK_FALSE(n.fault(a, block_id{5}, deepum::access::update));
+  CHECK_FALSE(n.fault(a, block_id{1}, deepum::access::read));
   n.declare(a, record({reads(1)}));
   CHECK(*n.of(a) == ranges{blocks(1), blocks(5)});
 }
@@ -48,7 +47,7 @@ TEST_CASE("faults add to a footprint and outlive the next equal declaration") {
 TEST_CASE("another complete declaration replaces a footprint, an incomplete one adds to it") {
   footprint_needs n;
   n.declare(a, record({reads(1)}));
-  n.fault(a, l, block_id{5}, deepum::access::read);
+  n.fault(a, block_id{5}, deepum::access::read);
   SUBCASE("complete") {
     n.declare(a, record({reads(3)}));
     CHECK(*n.of(a) == ranges{blocks(3)});
@@ -60,37 +59,23 @@ TEST_CASE("another complete declaration replaces a footprint, an incomplete one 
 }
 
 TEST_CASE("a forgotten ID has no needs") {
-  for (const prediction how : {prediction::footprints, prediction::pairs}) {
-    const auto n = make_launch_needs(how, {});
-    n->declare(a, record({reads(3)}));
-    n->fault(a, l, block_id{3}, deepum::access::read);
-    n->finish(a, l, nothing_there);
-    CHECK(*n->of(a) == ranges{blocks(3)});
-    CHECK(n->memory().count > 0);
-    n->forget(a);
-    CHECK(n->of(a)->empty());
-  }
-}
-
-TEST_CASE("pairs know nothing of what is declared, and all that a chain would take") {
-  pair_needs n{{}};
-  n.declare(a, record({reads(1, 9)}));
+  footprint_needs n;
+  n.declare(a, record({reads(3)}));
+  n.fault(a, block_id{3}, deepum::access::read);
+  n.finish(a, nothing_there);
+  CHECK(*n.of(a) == ranges{blocks(3)});
+  CHECK(n.memory().count > 0);
+  n.forget(a);
   CHECK(n.of(a)->empty());
-  for (const std::uint32_t block : {4U, 2U, 3U}) {
-    CHECK_FALSE(n.fault(a, l, block_id{block}, deepum::access::read));
-  }
-  CHECK(n.finish(a, l, nothing_there));
-  CHECK_FALSE(n.finish(a, launch_id{2}, nothing_there));
-  CHECK(*n.of(a) == ranges{blocks(2, 3)});
 }
 
 // A run of a launch that faults on these blocks. Returns whether its needs are others than before.
 bool run(footprint_needs& n, const std::vector<std::uint32_t>& faults, const block_map& at_end = nothing_there) {
   n.declare(a, record({reads(1)}, false));
   for (const std::uint32_t block : faults) {
-    n.fault(a, l, block_id{block}, deepum::access::read);
+    n.fault(a, block_id{block}, deepum::access::read);
   }
-  return n.finish(a, l, at_end);
+  return n.finish(a, at_end);
 }
 std::vector<std::uint32_t> from(std::uint32_t first, std::uint32_t count) {
   std::vector<std::uint32_t> all;

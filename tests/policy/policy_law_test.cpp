@@ -112,12 +112,10 @@ std::vector<variant> variants() {
     all.push_back({std::string(name), {}});
   }
   policy_options o;
-  o.discard_overwritten = true;
   o.advise = true;
   o.horizon = 20;
   all.push_back({"auto", o});
   o = {};
-  o.predict = prediction::pairs;
   o.max_execution_ids = 7;
   o.lookahead = 3;
   all.push_back({"auto", o});

@@ -29,11 +29,8 @@ inline std::vector<saved_kind> saved_kinds() {
   small.block_table = {8, 2, 3};
   small.max_execution_ids = 10;
   small.max_execution_records = 40;
-  policy_options pairs = small;
-  pairs.predict = prediction::pairs;
   return {{"deepum", [small] { return make_policy("deepum", small); }},
-          {"auto", [small] { return make_policy("auto", small); }},
-          {"auto with pairs", [pairs] { return make_policy("auto", pairs); }}};
+          {"auto", [small] { return make_policy("auto", small); }}};
 }
 
 /// A program that repeats some random kernels, mostly in the same order, on memory that is all alive.

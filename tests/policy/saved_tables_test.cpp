@@ -105,55 +105,50 @@ TEST_CASE("a history that was saved and loaded goes on as if nothing had happene
 }
 
 TEST_CASE("what launches need is the same after loading, and is learned on from there") {
-  constexpr block_table_shape shape{8, 2, 3};
   block_map all_there(law_blocks, location::device(), law_blocks);
   for (std::uint32_t b = 0; b != law_blocks; ++b) {
     all_there.arrive(block_id{b}, true);
   }
-  for (const prediction how : {prediction::footprints, prediction::pairs}) {
-    for (std::uint32_t seed = 1; seed <= deepum_test::scaled(40); ++seed) {
-      CAPTURE(seed);
-      std::mt19937 random(seed);
-      const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-      std::uint64_t launches = 0;
-      const auto event = [&](const std::vector<launch_needs*>& all) {
-        const execution_id id{1 + below(last_id.value)};
-        const launch_id launch{++launches};
-        launch_record r;
-        r.complete = below(2) == 0;
-        for (std::uint32_t n = below(3); n-- != 0;) {
-          r.accesses.push_back({blocks(below(28), 1 + below(4)), static_cast<deepum::access>(below(3))});
-        }
-        std::vector<block_id> faults(below(5));
-        for (block_id& b : faults) {
-          b = block_id{below(law_blocks)};
-        }
-        for (launch_needs* n : all) {
-          n->declare(id, r);
-          for (const block_id b : faults) {
-            n->fault(id, launch, b, deepum::access::read);
-          }
-          n->finish(id, launch, all_there);
-        }
-      };
-      const auto kept = make_launch_needs(how, shape);
-      for (std::uint32_t i = 0; i < seed * 7 % 60; ++i) {
-        event({kept.get()});
+  for (std::uint32_t seed = 1; seed <= deepum_test::scaled(40); ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+    const auto event = [&](const std::vector<footprint_needs*>& all) {
+      const execution_id id{1 + below(last_id.value)};
+      launch_record r;
+      r.complete = below(2) == 0;
+      for (std::uint32_t n = below(3); n-- != 0;) {
+        r.accesses.push_back({blocks(below(28), 1 + below(4)), static_cast<deepum::access>(below(3))});
       }
-      const archive a = saved(*kept);
-      const auto loaded = make_launch_needs(how, shape);
-      archive_reader in(a);
-      loaded->load(in, last_id, law_blocks);
-      in.finish();
-      REQUIRE(saved(*loaded) == a);
-      for (int i = 0; i < 60; ++i) {
-        for (std::uint32_t id = 1; id <= last_id.value; ++id) {
-          REQUIRE(*loaded->of(execution_id{id}) == *kept->of(execution_id{id}));
-        }
-        event({kept.get(), loaded.get()});
+      std::vector<block_id> faults(below(5));
+      for (block_id& b : faults) {
+        b = block_id{below(law_blocks)};
       }
-      CHECK(saved(*loaded) == saved(*kept));
+      for (footprint_needs* n : all) {
+        n->declare(id, r);
+        for (const block_id b : faults) {
+          n->fault(id, b, deepum::access::read);
+        }
+        n->finish(id, all_there);
+      }
+    };
+    footprint_needs kept;
+    for (std::uint32_t i = 0; i < seed * 7 % 60; ++i) {
+      event({&kept});
     }
+    const archive a = saved(kept);
+    footprint_needs loaded;
+    archive_reader in(a);
+    loaded.load(in, last_id, law_blocks);
+    in.finish();
+    REQUIRE(saved(loaded) == a);
+    for (int i = 0; i < 60; ++i) {
+      for (std::uint32_t id = 1; id <= last_id.value; ++id) {
+        REQUIRE(*loaded.of(execution_id{id}) == *kept.of(execution_id{id}));
+      }
+      event({&kept, &loaded});
+    }
+    CHECK(saved(loaded) == saved(kept));
   }
 }
 
@@ -263,6 +258,16 @@ TEST_CASE("tables of something else are refused with the reason") {
   CHECK(refusal(*make_policy("um"), longer) == "more contents than expected");
 }
 
+TEST_CASE("tables of auto that predict blocks by pairs, as earlier versions could, are refused with the reason") {
+  const auto tables = save_tables(*make_policy("auto"));
+  archive pairs(tables.begin() + sizeof(detail::archive_header), tables.end());
+  constexpr std::size_t head = sizeof(std::uint32_t) + sizeof(std::uint64_t);  // of a section
+  constexpr std::size_t named = head + head + std::string_view("auto").size();
+  pairs.at(named + head) = std::byte{1};
+  CHECK(refusal(*make_policy("auto"), written([&](archive_writer& out) { out.put_bytes(pairs); })) ==
+        "they predict blocks by pairs, this policy by footprints");
+}
+
 TEST_CASE("a history of other parameters is refused with the reason") {
   const auto load = [](const history& h, recognition how, execution_table::match match, std::uint32_t ids = 0,
                        std::size_t records = 0) {
@@ -292,8 +297,8 @@ TEST_CASE("that a launch is not steady, and for how long, is saved") {
   footprint_needs kept;
   for (std::uint32_t b = 0; b != 3; ++b) {
     REQUIRE(kept.steady(execution_id{1}));
-    kept.fault(execution_id{1}, launch_id{1}, block_id{b}, deepum::access::read);
-    kept.finish(execution_id{1}, launch_id{1}, nothing_there);
+    kept.fault(execution_id{1}, block_id{b}, deepum::access::read);
+    kept.finish(execution_id{1}, nothing_there);
   }
   REQUIRE_FALSE(kept.steady(execution_id{1}));
   footprint_needs loaded;
@@ -302,13 +307,13 @@ TEST_CASE("that a launch is not steady, and for how long, is saved") {
   loaded.load(in, execution_id{1}, law_blocks);
   for (std::uint32_t i = 0; i != footprint_needs::runs_unlearned; ++i) {
     CHECK_FALSE(loaded.steady(execution_id{1}));
-    loaded.finish(execution_id{1}, launch_id{1}, nothing_there);
+    loaded.finish(execution_id{1}, nothing_there);
   }
   CHECK(loaded.steady(execution_id{1}));
 }
 
 TEST_CASE("needs that no launch can have are refused with the reason, and leave what was known") {
-  const auto load = [](launch_needs& into, const archive& a) {
+  const auto load = [](footprint_needs& into, const archive& a) {
     const archive before = saved(into);
     const std::string why = refusal([&] {
       archive_reader in(a);
@@ -328,7 +333,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
     footprints.at(execution_id{1}).touch(blocks(3), deepum::access::read, true);
     footprints.at(execution_id{2}).touch(blocks(4), deepum::access::read, true);
     footprint_needs n;
-    n.fault(execution_id{5}, launch_id{1}, block_id{7}, deepum::access::read);
+    n.fault(execution_id{5}, block_id{7}, deepum::access::read);
     return load(n, written([&](archive_writer& out) {
                   out.section(make_archive_tag("need"), [&] {
                     footprints.save(out);
@@ -373,28 +378,31 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
   for (const std::vector<std::uint32_t>& ids : {std::vector<std::uint32_t>{2, 1}, {1, 1}, {0}, {9}}) {
     CHECK(declared({}, ids) == "faults of an execution ID that there is not, or out of order");
   }
+}
 
+TEST_CASE("pair tables that no launch can have are refused with the reason") {
   const auto pairs = [&](const std::vector<std::uint32_t>& ids, bool start, bool end) {
     constexpr block_table_shape shape{4, 1, 1};
-    pair_needs n{shape};
-    n.fault(execution_id{5}, launch_id{1}, block_id{7}, deepum::access::read);
-    n.finish(execution_id{5}, launch_id{1}, block_map(law_blocks, location::device(), 1));
-    return load(n, written([&](archive_writer& out) {
-                  out.section(make_archive_tag("pair"), [&] {
-                    for (const std::uint32_t size : {shape.rows, shape.ways, shape.successors}) {
-                      out.put(size);
-                    }
-                    out.put(std::uint64_t{ids.size()});
-                    for (const std::uint32_t id : ids) {
-                      out.put(id);
-                      out.put(std::uint64_t{3});
-                      block_table t{shape};
-                      if (start) t.set_start(block_id{1});
-                      if (end) t.set_end(block_id{1});
-                      t.save(out);
-                    }
-                  });
-                }));
+    const archive a = written([&](archive_writer& out) {
+      out.section(make_archive_tag("pair"), [&] {
+        for (const std::uint32_t size : {shape.rows, shape.ways, shape.successors}) {
+          out.put(size);
+        }
+        out.put(std::uint64_t{ids.size()});
+        for (const std::uint32_t id : ids) {
+          out.put(id);
+          out.put(std::uint64_t{3});
+          block_table t{shape};
+          if (start) t.set_start(block_id{1});
+          if (end) t.set_end(block_id{1});
+          t.save(out);
+        }
+      });
+    });
+    return refusal([&] {
+      archive_reader in(a);
+      (void)pair_tables::load(in, shape, last_id, law_blocks);
+    });
   };
   CHECK(pairs({1, 8}, true, true) == "loaded");
   CHECK(pairs({2, 1}, true, true) == "a block table of an execution ID that there is not, or out of order");

@@ -18,12 +18,27 @@ struct mapped_gpu {
   sim::stream stream{memory};
 
   [[nodiscard]] int* at(std::uint32_t b) const { return reinterpret_cast<int*>(memory.base() + b * block_size.count); }
-  void copy(void (sim::mapped_memory::*how)(block_range, std::uint64_t), std::uint32_t b) {
-    (memory.*how)(one(b), 1);
+  void make_room(std::uint32_t b) { memory.populate(one(b), 1); }
+  void in(std::uint32_t b) {
+    memory.prefetch(one(b), 1);
     device.host_work(1ms);
   }
-  void in(std::uint32_t b) { copy(&sim::mapped_memory::copy_in, b); }
-  void out(std::uint32_t b) { copy(&sim::mapped_memory::copy_out, b); }
+  void out(std::uint32_t b) {
+    memory.clean(one(b), 1);
+    device.host_work(1ms);
+  }
+  void drop(std::uint32_t b) { memory.drop(one(b), 1); }
+  /// What has become of a command.
+  kind outcome(std::uint64_t ticket) {
+    std::vector<device_event> events;
+    memory.poll(events);
+    for (const device_event& e : events) {
+      if (e.ticket == ticket && (e.what == kind::completed || e.what == kind::failed)) {
+        return e.what;
+      }
+    }
+    return kind::arrived;
+  }
 
   /// What a kernel reads.
   int read(std::uint32_t b) {
@@ -48,135 +63,132 @@ constexpr int poison = static_cast<int>(0xDBDBDBDBU);
 
 TEST_CASE("an operation that touches an unmapped block stops with its name and the block, and the device with it") {
   mapped_gpu gpu;
-  gpu.memory.map(one(0));
+  gpu.make_room(0);
   gpu.write(0, 1);
   CHECK_THROWS_WITH(gpu.write(2, 1), "block 2 is not mapped (kernel 'store', launch 0)");
   CHECK_THROWS_AS(gpu.read(0), error);
 }
 
-TEST_CASE("mapping blocks the caller, takes room, and unmapping gives it back") {
+TEST_CASE("a command that finds no room fails as a whole, and what is given up leaves its room") {
   mapped_gpu gpu;
-  const nanoseconds start = gpu.device.now();
-  gpu.memory.map({block_id{0}, 3});
-  CHECK(gpu.device.now() - start == gpu.device.properties().map_call);
-  try {
-    gpu.memory.map(one(3));
-    FAIL("mapped");
-  } catch (const error& e) {
-    CHECK(e.code() == status::out_of_device_memory);
-  }
-  gpu.memory.unmap(one(1));
-  gpu.memory.map(one(3));
-  CHECK(gpu.device.now() - start == 4 * gpu.device.properties().map_call);
+  gpu.memory.populate({block_id{0}, 3}, 1);
+  CHECK(gpu.outcome(1) == kind::completed);
+  gpu.memory.prefetch(one(3), 2);
+  CHECK(gpu.outcome(2) == kind::failed);
+  CHECK(gpu.memory.last_failure() == "no device memory to map 1 blocks; 0 are free");
+  gpu.drop(1);
+  CHECK(gpu.memory.free_memory() == block_size);
+  gpu.memory.populate(one(3), 3);
+  CHECK(gpu.outcome(3) == kind::completed);
 }
 
-TEST_CASE("a block that was mapped but not copied in reads as poison, and the host's contents survive that") {
+TEST_CASE("room without contents reads as poison, and the host's contents survive that") {
   mapped_gpu gpu;
   *gpu.at(0) = 7;
-  gpu.memory.map(one(0));
+  gpu.make_room(0);
   CHECK(gpu.read(0) == poison);
-  gpu.memory.unmap(one(0));
+  gpu.drop(0);
   CHECK(*gpu.at(0) == 7);
-  gpu.memory.map(one(0));
   gpu.in(0);
   CHECK(gpu.read(0) == 7);
 }
 
 TEST_CASE("what the device wrote is lost without a copy out: the stale contents of the host come back") {
-  mapped_gpu gpu;
-  *gpu.at(0) = 7;
-  gpu.memory.map(one(0));
-  gpu.in(0);
-  gpu.write(0, 8);
-  CHECK(*gpu.at(0) == 8);
-  gpu.memory.drop(one(0));
-  CHECK(*gpu.at(0) == 7);
-  CHECK(gpu.read(0) == poison);  // still mapped, but without contents
-  gpu.memory.unmap(one(0));
-  CHECK(*gpu.at(0) == 7);
+  for (const bool discarded : {false, true}) {
+    mapped_gpu gpu;
+    *gpu.at(0) = 7;
+    gpu.in(0);
+    gpu.write(0, 8);
+    CHECK(*gpu.at(0) == 8);
+    discarded ? gpu.memory.discard(one(0), 1) : gpu.memory.drop(one(0), 1);
+    CHECK(*gpu.at(0) == 7);
+    gpu.make_room(0);
+    CHECK(gpu.read(0) == poison);
+  }
 }
 
 TEST_CASE("after a copy out the block can be dropped, and a later write makes that wrong again") {
   mapped_gpu gpu;
-  gpu.memory.map(one(0));
   gpu.in(0);
   gpu.write(0, 8);
   gpu.out(0);
-  gpu.memory.unmap(one(0));
+  gpu.drop(0);
   CHECK(*gpu.at(0) == 8);
-  gpu.memory.map(one(0));
   gpu.in(0);
   gpu.write(0, 9);
   gpu.out(0);
   gpu.write(0, 10);
-  gpu.memory.unmap(one(0));
+  gpu.drop(0);
   CHECK(*gpu.at(0) == 9);
 }
 
 TEST_CASE("a copy out of a block that is written meanwhile makes nothing clean") {
   mapped_gpu gpu;
-  gpu.memory.map({block_id{0}, 3});
   gpu.in(0);
-  gpu.memory.copy_out({block_id{0}, 1}, 1);  // 40 us
+  gpu.memory.clean(one(0), 1);  // 40 us
   gpu.write(0, 8);
   CHECK(gpu.device.now() < 1100us);
   gpu.device.host_work(1ms);
-  gpu.memory.unmap(one(0));
+  gpu.drop(0);
   CHECK(*gpu.at(0) == 0);
 }
 
-TEST_CASE("a copy in overwrites what the device has, a copy out of nothing writes poison") {
+TEST_CASE("a copy out of room without contents writes poison") {
   mapped_gpu gpu;
-  *gpu.at(0) = 7;
-  gpu.memory.map({block_id{0}, 2});
-  gpu.in(0);
-  gpu.write(0, 8);
-  gpu.in(0);
-  CHECK(gpu.read(0) == 7);
+  gpu.make_room(1);
   gpu.out(1);
-  gpu.memory.unmap(one(1));
+  gpu.drop(1);
   CHECK(*gpu.at(1) == poison);
 }
 
-TEST_CASE("unmapping under a kernel that uses the block stops with a message") {
+TEST_CASE("a block that is given up under a kernel that uses it stops that with a message") {
   mapped_gpu gpu;
-  gpu.memory.map(one(1));
+  gpu.make_room(1);
   gpu.stream.launch(1U, 1U, 0,
                     sim::kernel(
                         "long", [](int*) {}, [](sim::work& w, int* p) { w.updates(p, 4).flops(1e12); }),
                     gpu.at(1));
   gpu.device.host_work(1ms);
-  gpu.memory.unmap(one(1));
+  gpu.drop(1);
   CHECK_THROWS_WITH(gpu.stream.synchronize(), "block 1 is not mapped any more, while kernel 'long' (launch 0) uses it");
 }
 
-TEST_CASE("unmapping waits for copies, and copies report to the engine") {
+TEST_CASE("copies report to the engine") {
   mapped_gpu gpu;
-  gpu.memory.map({block_id{0}, 2});
-  gpu.memory.copy_in({block_id{0}, 2}, 11);
-  gpu.memory.copy_out({block_id{0}, 2}, 12);
-  gpu.memory.unmap({block_id{0}, 2});
+  gpu.device.host_work(1ms);
+  gpu.memory.prefetch({block_id{0}, 2}, 11);
+  gpu.device.host_work(1ms);
+  gpu.memory.evict({block_id{0}, 2}, 12);
+  gpu.device.host_work(1ms);
   std::vector<device_event> events;
   gpu.memory.poll(events);
-  REQUIRE(events.size() == 3);
+  REQUIRE(events.size() == 4);
   CHECK(events[0].what == kind::arrived);
   CHECK(events[0].range == block_range{block_id{0}, 2});
   CHECK(events[0].host_copy_stays);
   CHECK(events[1].what == kind::completed);
+  CHECK(events[2].what == kind::departed);
+  CHECK(events[2].range == block_range{block_id{0}, 2});
+  CHECK(events[3].what == kind::completed);
   CHECK(gpu.device.counters().out_by_command == 2 * block_size);
 }
 
-TEST_CASE("mapped memory takes room from managed memory, never the other way round") {
+TEST_CASE("mapped and managed memory of a device never take room from each other") {
   simulated_gpu gpu(3, 4);
   gpu.fill_on_host(0, 4);
   gpu.prefetch(0, 3);
   sim::mapped_memory mapped(gpu.device, 2 * block_size);
-  mapped.map({block_id{0}, 2});
-  CHECK_FALSE(gpu.resident(0));
-  CHECK_FALSE(gpu.resident(1));
-  touch(gpu, 0, 4);
+  mapped.populate({block_id{0}, 2}, 1);
+  CHECK(mapped.free_memory().count == 0);
+  CHECK(mapped.last_failure() == "no device memory to map 2 blocks; 0 are free");
+  CHECK(gpu.resident(0));
+  gpu.evict(0, 2);
+  mapped.populate({block_id{0}, 2}, 2);
+  touch(gpu, 0, 4);  // in turns, in the room that is left
   CHECK(gpu.memory.free_memory().count == 0);
-  CHECK(gpu.device.counters().driver_evictions == 6);
+  std::vector<device_event> events;
+  mapped.poll(events);
+  CHECK(events.back().what == kind::completed);
 }
 
 }  // namespace deepum_test::mapped_memory_test

@@ -44,9 +44,7 @@ inline namespace v0 {
 /// free for their faults.
 ///
 /// Predictions choose what moves and when, and nothing else: contents are discarded only where they are dead, and
-/// dropped only where the host's copy is current. `policy_options::discard_overwritten` adds contents that an issued
-/// launch has declared to overwrite, as their next user. The policy knows that no earlier launch in flight may use
-/// them, but not when the launch begins: an engine that allows it must order the discard before the launch.
+/// dropped only where the host's copy is current.
 ///
 /// Several streams share the room. A stream that has nothing in flight falls back by one launch with each launch of the
 /// others, so that one that is never used again does not hold its blocks for ever; and where many have nothing in
@@ -62,7 +60,6 @@ class auto_policy final : public policy {
   explicit auto_policy(const policy_options& options = {})
       : options_(options),
         history_(recognises, predicts, options.max_execution_ids, options.max_execution_records),
-        needs_(make_launch_needs(options.predict, options.block_table)),
         step_(options.longest_step, options.write_back) {}
 
   [[nodiscard]] std::string_view name() const override { return "auto"; }
@@ -93,24 +90,21 @@ class auto_policy final : public policy {
     if (seen.retired.valid()) {
       forget(seen.retired);
     }
-    const need_list before = needs_->of(seen.id);
-    needs_->declare(seen.id, record);
-    const need_list now = needs_->of(seen.id);
+    const need_list before = needs_.of(seen.id);
+    needs_.declare(seen.id, record);
+    const need_list now = needs_.of(seen.id);
     if (!seen.is_new && before != now) {
       outdated_.push_back(seen.id);
       step_.change();
     }
-    if (!needs_->steady(seen.id)) {
+    if (!needs_.steady(seen.id)) {
       step_.change();
       last_unsteady_ = launches_;
     }
     step_.issue(seen.id, record.id);
     s.settled = std::min(s.settled, s.ahead->issued());
     ++in_flight_;
-    in_flight_incomplete_ += record.complete ? 0 : 1;
-    std::vector<block_range> overwritten =
-        options_.discard_overwritten ? overwritten_by(record) : std::vector<block_range>{};
-    if (!s.ahead->issue({seen.id, record.id, now, std::move(overwritten), record.complete})) {
+    if (!s.ahead->issue({seen.id, record.id, now})) {
       s.tail = seen.context;
     }
     if (step_.follower() == nullptr) {
@@ -126,11 +120,10 @@ class auto_policy final : public policy {
     per_stream& s = at(stream);
     while (s.ahead && s.ahead->issued() != 0 && (*s.ahead)[0].launch <= launch) {
       const upcoming_launch& done = (*s.ahead)[0];
-      if (needs_->finish(done.id, done.launch, map)) {
+      if (needs_.finish(done.id, map)) {
         outdated_.push_back(done.id);
         step_.change();
       }
-      in_flight_incomplete_ -= done.complete ? 0 : 1;
       --in_flight_;
       s.ahead->pop_front();
       step_.finish();
@@ -153,7 +146,7 @@ class auto_policy final : public policy {
       }
       const upcoming_launch& l = ahead[at];
       culprit = l.id;
-      if (needs_->fault(l.id, l.launch, fault.block, fault.mode)) {
+      if (needs_.fault(l.id, fault.block, fault.mode)) {
         outdated_.push_back(l.id);
         step_.change();
       }
@@ -206,7 +199,7 @@ class auto_policy final : public policy {
       return;
     }
     refresh_outdated();
-    step_.prepare(map, [&](execution_id id, std::vector<block_access>& uses) { needs_->append_uses(id, uses); });
+    step_.prepare(map, [&](execution_id id, std::vector<block_access>& uses) { needs_.append_uses(id, uses); });
     step_follower* const follower = follows() ? step_.follower() : nullptr;
     if (options_.advise) {
       advisor_.write(out);
@@ -251,22 +244,21 @@ class auto_policy final : public policy {
   /// What the streams did last and the advice belong to this run.
   void save(archive_writer& out) const override {
     out.section(tag, [&] {
-      out.put(predicts_pairs());
+      out.put(false);  // a table that predicts blocks by pairs
       history_.save(out);
-      needs_->save(out);
+      needs_.save(out);
     });
   }
   void load(archive_reader& in, std::uint32_t blocks) override {
     expects(launches_ == 0, "a policy gets its tables before the first launch");
-    auto needs = make_launch_needs(options_.predict, options_.block_table);
+    footprint_needs needs;
     auto launches = in.section(tag, [&] {
-      if (in.get_bool() != predicts_pairs()) {
-        in.refuse(predicts_pairs() ? "they predict blocks by footprints, this policy by pairs"
-                                   : "they predict blocks by pairs, this policy by footprints");
+      if (in.get_bool()) {
+        in.refuse("they predict blocks by pairs, this policy by footprints");
       }
       history loaded =
           history::load(in, recognises, predicts, options_.max_execution_ids, options_.max_execution_records);
-      needs->load(in, execution_id{loaded.execution_ids()}, blocks);
+      needs.load(in, execution_id{loaded.execution_ids()}, blocks);
       return loaded;
     });
     in.finish();
@@ -275,7 +267,7 @@ class auto_policy final : public policy {
   }
 
   [[nodiscard]] policy_statistics statistics() const override {
-    bytes tables = history_.memory() + needs_->memory() + advisor_.memory() + step_.memory();
+    bytes tables = history_.memory() + needs_.memory() + advisor_.memory() + step_.memory();
     for (const std::uint16_t i : active_) {
       tables += streams_[i].ahead->memory();
     }
@@ -327,14 +319,13 @@ class auto_policy final : public policy {
   };
   struct missing_block {
     block_id block{};
-    execution_id serves{};
     std::uint64_t distance = 0;
     bool issued = false;
   };
   // Distance, stream, and the place among the launches of that stream.
   using near_launch = std::tuple<std::uint64_t, std::uint16_t, std::size_t>;
   // In the order in which they are preferred.
-  enum class victim_kind : std::uint8_t { dead, overwritten, ordinary };
+  enum class victim_kind : std::uint8_t { dead, ordinary };
   struct victim {
     block_id block{};
     victim_kind kind = victim_kind::ordinary;
@@ -343,8 +334,6 @@ class auto_policy final : public policy {
     std::uint64_t distance = 0;
     std::uint64_t migrated_at = 0;
   };
-
-  [[nodiscard]] bool predicts_pairs() const { return options_.predict == prediction::pairs; }
 
   per_stream& at(stream_id stream) {
     while (stream.value >= streams_.size()) {
@@ -405,13 +394,13 @@ class auto_policy final : public policy {
         return;
       }
       s.tail.push(*next);
-      s.ahead->predict(*next, needs_->of(*next));
+      s.ahead->predict(*next, needs_.of(*next));
     }
     s.predictions = std::min(2 * s.predictions, predictions_per_launch);
   }
 
   void forget(execution_id retired) {
-    needs_->forget(retired);
+    needs_.forget(retired);
     step_.forget(retired);
     advisor_.forget(retired);
     for (const std::uint16_t i : active_) {
@@ -430,7 +419,7 @@ class auto_policy final : public policy {
       for (std::size_t i = 0; i != s.ahead->size(); ++i) {
         const execution_id id = (*s.ahead)[i].id;
         if (std::binary_search(outdated_.begin(), outdated_.end(), id)) {
-          s.ahead->replace_needs(i, needs_->of(id));
+          s.ahead->replace_needs(i, needs_.of(id));
           s.settled = std::min(s.settled, i);
         }
       }
@@ -525,58 +514,6 @@ class auto_policy final : public policy {
     return nearest;
   }
 
-  // --- facts about contents ---
-
-  // Blocks that the launch overwrites as a whole and does not touch in any other way.
-  [[nodiscard]] static std::vector<block_range> overwritten_by(const launch_record& record) {
-    std::vector<block_range> whole;
-    std::vector<block_range> touched;
-    for (const block_access& a : record.accesses) {
-      (a.mode == access::overwrite ? whole : touched).push_back(a.range);
-    }
-    detail::sort_and_merge(whole);
-    detail::sort_and_merge(touched);
-    std::vector<block_range> left;
-    auto other = touched.begin();
-    for (const block_range r : whole) {
-      std::uint32_t from = r.begin_value();
-      while (other != touched.end() && other->end_value() <= from) {
-        ++other;
-      }
-      for (auto o = other; o != touched.end() && o->begin_value() < r.end_value(); ++o) {
-        if (from < o->begin_value()) {
-          left.push_back({block_id{from}, o->begin_value() - from});
-        }
-        from = std::max(from, o->end_value());
-      }
-      if (from < r.end_value()) {
-        left.push_back({block_id{from}, r.end_value() - from});
-      }
-    }
-    return left;
-  }
-
-  // An issued launch that has not begun will overwrite the block as a whole, and no launch in flight uses it before.
-  [[nodiscard]] bool overwritten_next(const block_map& map, block_id b) const {
-    if (!options_.discard_overwritten || in_flight_incomplete_ != 0 || map[b].users > 1) {
-      return false;
-    }
-    std::size_t overwriters = 0;
-    for (const std::uint16_t i : active_) {
-      const upcoming_launches& ahead = *streams_[i].ahead;
-      const std::optional<std::uint32_t> next = ahead.next_use(b);
-      if (!next || *next >= ahead.issued()) {
-        continue;
-      }
-      const std::vector<block_range>& whole = ahead[*next].overwritten;
-      if (*next == 0 || std::none_of(whole.begin(), whole.end(), [&](block_range r) { return r.contains(b); })) {
-        return false;
-      }
-      ++overwriters;
-    }
-    return overwriters == 1;
-  }
-
   [[nodiscard]] bool held_by_host(block_id b) const {
     return b.value < held_by_host_.size() && held_by_host_[b.value] == launches_ + 1;
   }
@@ -660,7 +597,7 @@ class auto_policy final : public policy {
           continue;
         }
         planned_[b] = plan_number_;
-        missing_.push_back({block_id{b}, l.id, distance, l.issued()});
+        missing_.push_back({block_id{b}, distance, l.issued()});
         if (missing_.size() == most) {
           return false;
         }
@@ -710,13 +647,10 @@ class auto_policy final : public policy {
   }
 
   // The `count` blocks that should leave first, in that order; fewer where the rest is needed no later than all that is
-  // missing. Dead ones, overwritten ones, those without a known use, then from the farthest launch on.
+  // missing. Dead ones, those without a known use, then from the farthest launch on.
   void collect_victims(const block_map& map, std::size_t count, std::size_t excess) {
     victims_.clear();
     collect_dead(map);
-    if (options_.discard_overwritten) {
-      collect_overwritten(map);
-    }
     if (!options_.pre_evict) {
       count = excess;
     }
@@ -748,23 +682,6 @@ class auto_policy final : public policy {
         victims_.push_back({.block = b, .kind = victim_kind::dead, .distance = never});
       }
     });
-  }
-  void collect_overwritten(const block_map& map) {
-    for (const std::uint16_t i : active_) {
-      const upcoming_launches& ahead = *streams_[i].ahead;
-      for (std::size_t at = ahead.issued(); at-- > 1;) {
-        for (const block_range r : ahead[at].overwritten) {
-          for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-            if (map.resident(block_id{b}) && map[block_id{b}].moving == motion::none && planned_[b] != plan_number_ &&
-                overwritten_next(map, block_id{b})) {
-              planned_[b] = plan_number_;
-              victims_.push_back(
-                  {.block = block_id{b}, .kind = victim_kind::overwritten, .distance = next_use(block_id{b})});
-            }
-          }
-        }
-      }
-    }
   }
   void collect_farthest(const block_map& map, std::size_t count, std::size_t excess) {
     const std::uint64_t nearest = excess != 0 || missing_.empty() ? 0 : missing_.front().distance;
@@ -854,12 +771,6 @@ class auto_policy final : public policy {
   void write_prefetches(const block_map& map, plan& out, std::size_t count) {
     const std::uint32_t per_command = detail::blocks_per_command(map);
     const std::uint32_t per_plan = detail::blocks_per_plan(map);
-    for (std::size_t i = 0; i != count; ++i) {
-      if (!map[missing_[i].block].copies.empty() && overwritten_next(map, missing_[i].block)) {
-        detail::append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, missing_[i].block,
-                       per_command);
-      }
-    }
     std::size_t from = out.commands.size();
     for (std::size_t i = 0; i != count; ++i) {
       const missing_block& m = missing_[i];
@@ -867,18 +778,15 @@ class auto_policy final : public policy {
       if (i == map.room()) {
         from = out.commands.size();  // what has room now does not wait for the rest
       }
-      detail::append(out,
-                     {.what = action::prefetch,
-                      .why = m.issued ? reason::issued : reason::predicted,
-                      .to = map.device(),
-                      .serves = m.serves},
-                     m.block, at_once ? per_plan : per_command, from);
+      detail::append(
+          out, {.what = action::prefetch, .why = m.issued ? reason::issued : reason::predicted, .to = map.device()},
+          m.block, at_once ? per_plan : per_command, from);
     }
   }
 
   policy_options options_;
   history history_;
-  std::unique_ptr<launch_needs> needs_;
+  footprint_needs needs_{};
   advisor advisor_{};
   std::vector<per_stream> streams_{};    // by number
   std::vector<std::uint16_t> active_{};  // those of them with launches ahead, ascending
@@ -889,8 +797,7 @@ class auto_policy final : public policy {
   std::vector<execution_id> outdated_{};       // their needs are known better than `ahead` says
   std::vector<std::uint64_t> held_by_host_{};  // by block: `launches_` + 1 when the host touched it last
   std::size_t in_flight_ = 0;
-  std::size_t in_flight_incomplete_ = 0;  // of those
-  std::uint64_t last_unsteady_ = 0;       // in `launches_`: a launch whose blocks cannot be known
+  std::uint64_t last_unsteady_ = 0;  // in `launches_`: a launch whose blocks cannot be known
   std::uint64_t launches_ = 0;
 
   std::vector<bool> resident_{};  // by block

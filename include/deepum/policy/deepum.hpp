@@ -232,7 +232,6 @@ class deepum_policy final : public policy {
   };
   struct chained_block {
     block_id block{};
-    execution_id serves{};
     std::uint64_t ordinal = 0;
   };
   struct chain {
@@ -296,7 +295,7 @@ class deepum_policy final : public policy {
   }
   void take(block_id b) {
     expect(b, chain_.stream, chain_.ordinal);
-    queue_.push_back({b, chain_.context.current, chain_.ordinal});
+    queue_.push_back({b, chain_.ordinal});
   }
 
   void expect(block_id b, std::size_t stream, std::uint64_t ordinal) {
@@ -425,9 +424,8 @@ class deepum_policy final : public policy {
       if (i == map.room()) {
         from = out.commands.size();  // what has room now does not wait for the rest
       }
-      detail::append(
-          out, {.what = action::prefetch, .why = reason::predicted, .to = map.device(), .serves = missing_[i].serves},
-          missing_[i].block, most, from);
+      detail::append(out, {.what = action::prefetch, .why = reason::predicted, .to = map.device()}, missing_[i].block,
+                     most, from);
     }
   }
 

@@ -5,14 +5,11 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/footprint.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/policy/pair_tables.hpp>
-#include <deepum/policy/policy_options.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,56 +41,8 @@ inline void sort_and_merge(std::vector<block_range>& ranges) {
 
 }  // namespace detail
 
-/// Which blocks a launch needs, as far as is known. It is a prediction, also for a launch that declares them.
-class launch_needs {
- public:
-  launch_needs() = default;
-  launch_needs(const launch_needs&) = delete;
-  launch_needs& operator=(const launch_needs&) = delete;
-  virtual ~launch_needs() = default;
-
-  /// A launch with this ID was issued.
-  virtual void declare(execution_id id, const launch_record& record) = 0;
-  /// It faulted. @returns  Whether `of(id)` is another list now.
-  virtual bool fault(execution_id id, launch_id launch, block_id block, access mode) = 0;
-  /// It finished. @returns  Whether `of(id)` is another list now.
-  virtual bool finish(execution_id id, launch_id launch, const block_map& map) = 0;
-  /// The blocks that a launch with this ID needs; an empty list where nothing is known. Never null.
-  [[nodiscard]] virtual need_list of(execution_id id) = 0;
-  /// Whether the launch uses the same blocks whenever it comes, as far as is known. Of one that does not, only what it
-  /// declares is known.
-  [[nodiscard]] virtual bool steady(execution_id) const { return true; }
-  /// Appends the same blocks with what the launch does to them.
-  virtual void append_uses(execution_id id, std::vector<block_access>& out) = 0;
-  virtual void forget(execution_id id) = 0;
-  /// Appends what is known of all launches that are over.
-  virtual void save(archive_writer& out) const = 0;
-  /// Takes what was saved, in place of its own.
-  /// @param last_id  Nothing may be known of a higher one.
-  /// @param blocks   Of the arena; no others may be named.
-  /// @errors         `status::bad_format`; then nothing has changed.
-  virtual void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) = 0;
-  [[nodiscard]] virtual bytes memory() const = 0;
-
- protected:
-  /// A slot for each ID.
-  template <class T>
-  static T& slot(std::vector<T>& by_id, execution_id id) {
-    if (id.value >= by_id.size()) {
-      by_id.resize(std::size_t{id.value} + 1);
-    }
-    return by_id[id.value];
-  }
-  [[nodiscard]] static bytes memory_of(const std::vector<need_list>& lists) {
-    bytes sum{lists.capacity() * sizeof(need_list)};
-    for (const need_list& l : lists) {
-      sum += l ? bytes{sizeof(std::vector<block_range>) + l->capacity() * sizeof(block_range)} : bytes{};
-    }
-    return sum;
-  }
-};
-
-/// Footprints: what the launch declared, and the blocks on which it faulted.
+/// Which blocks a launch needs, as far as is known: what it declared, and the blocks on which it faulted. It is a
+/// prediction, also for a launch that declares them.
 ///
 /// A complete declaration that differs from the one before replaces the footprint; one that is not complete adds to it.
 /// Faults add to it too. No fault says that a block is not needed any more, so what is learned is outdated as a whole:
@@ -104,7 +53,7 @@ class launch_needs {
 ///   - A new block that was not there at the end of an earlier run has not been touched by that one. A launch that
 ///     faults on many of these, more than once before it settles, follows indices or pointers which change all the
 ///     time. All is forgotten, and nothing learned for a while, in case that was a phase.
-class footprint_needs final : public launch_needs {
+class footprint_needs {
  public:
   /// A run brings few new blocks where they are no more than this part of what was learned before.
   static constexpr std::uint32_t few = 8;
@@ -115,7 +64,8 @@ class footprint_needs final : public launch_needs {
   static constexpr std::uint32_t surprises = 2;
   static constexpr std::uint32_t runs_unlearned = 64;
 
-  void declare(execution_id id, const launch_record& record) override {
+  /// A launch with this ID was issued.
+  void declare(execution_id id, const launch_record& record) {
     std::vector<block_access>& before = slot(declared_, id);
     footprint* known = footprints_.find(id);
     if (known != nullptr && before == record.accesses) {
@@ -132,7 +82,8 @@ class footprint_needs final : public launch_needs {
     slot(lists_, id).reset();
   }
 
-  bool fault(execution_id id, launch_id, block_id block, access mode) override {
+  /// It faulted. @returns  Whether `of(id)` is another list now.
+  bool fault(execution_id id, block_id block, access mode) {
     footprint& f = footprints_.at(id);
     const bool grows = !f.contains(block);
     if (grows && !steady(id)) {
@@ -151,7 +102,8 @@ class footprint_needs final : public launch_needs {
     return grows;
   }
 
-  bool finish(execution_id id, launch_id, const block_map& map) override {
+  /// It finished. @returns  Whether `of(id)` is another list now.
+  bool finish(execution_id id, const block_map& map) {
     if (id.value >= learning_.size()) {
       return false;  // it has never faulted
     }
@@ -190,11 +142,14 @@ class footprint_needs final : public launch_needs {
     return true;
   }
 
-  [[nodiscard]] bool steady(execution_id id) const override {
+  /// Whether the launch uses the same blocks whenever it comes, as far as is known. Of one that does not, only what it
+  /// declares is known.
+  [[nodiscard]] bool steady(execution_id id) const {
     return id.value >= learning_.size() || learning_[id.value].unlearned_runs == 0;
   }
 
-  [[nodiscard]] need_list of(execution_id id) override {
+  /// The blocks that a launch with this ID needs; an empty list where nothing is known. Never null.
+  [[nodiscard]] need_list of(execution_id id) {
     need_list& list = slot(lists_, id);
     if (!list) {
       std::vector<block_range> ranges;
@@ -210,7 +165,8 @@ class footprint_needs final : public launch_needs {
     return list;
   }
 
-  void append_uses(execution_id id, std::vector<block_access>& out) override {
+  /// Appends the same blocks with what the launch does to them.
+  void append_uses(execution_id id, std::vector<block_access>& out) {
     if (const footprint* f = footprints_.find(id)) {
       for (const footprint_entry& e : f->entries()) {
         out.push_back({e.range, e.mode});
@@ -218,14 +174,15 @@ class footprint_needs final : public launch_needs {
     }
   }
 
-  void forget(execution_id id) override {
+  void forget(execution_id id) {
     footprints_.forget(id);
     slot(learning_, id) = {};
     slot(declared_, id) = {};
     slot(lists_, id).reset();
   }
 
-  void save(archive_writer& out) const override {
+  /// Appends what is known of all launches that are over.
+  void save(archive_writer& out) const {
     out.section(tag, [&] {
       footprints_.save(out);
       out.put(static_cast<std::uint64_t>(
@@ -251,7 +208,11 @@ class footprint_needs final : public launch_needs {
       }
     });
   }
-  void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) override {
+  /// Takes what was saved, in place of its own.
+  /// @param last_id  Nothing may be known of a higher one.
+  /// @param blocks   Of the arena; no others may be named.
+  /// @errors         `status::bad_format`; then nothing has changed.
+  void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) {
     std::vector<std::vector<block_access>> declared;
     std::vector<learning> learned;
     footprints_ = in.section(tag, [&] {
@@ -277,7 +238,7 @@ class footprint_needs final : public launch_needs {
     learning_ = std::move(learned);
   }
 
-  [[nodiscard]] bytes memory() const override {
+  [[nodiscard]] bytes memory() const {
     bytes sum =
         footprints_.memory() + memory_of(lists_) +
         bytes{declared_.capacity() * sizeof(std::vector<block_access>) + learning_.capacity() * sizeof(learning)};
@@ -291,6 +252,22 @@ class footprint_needs final : public launch_needs {
   }
 
  private:
+  // A slot for each ID.
+  template <class T>
+  static T& slot(std::vector<T>& by_id, execution_id id) {
+    if (id.value >= by_id.size()) {
+      by_id.resize(std::size_t{id.value} + 1);
+    }
+    return by_id[id.value];
+  }
+  [[nodiscard]] static bytes memory_of(const std::vector<need_list>& lists) {
+    bytes sum{lists.capacity() * sizeof(need_list)};
+    for (const need_list& l : lists) {
+      sum += l ? bytes{sizeof(std::vector<block_range>) + l->capacity() * sizeof(block_range)} : bytes{};
+    }
+    return sum;
+  }
+
   static constexpr archive_tag tag = make_archive_tag("need");
 
   // What faults have taught of a launch.
@@ -373,76 +350,6 @@ class footprint_needs final : public launch_needs {
   std::vector<learning> learning_{};                   // by ID
   std::vector<need_list> lists_{};                     // by ID: null where it has to be made again
 };
-
-/// The published UM block correlation tables: all that a chain takes from the start block on. Learned from faults
-/// alone, so that both ways to know a launch's blocks can be compared under one planner.
-class pair_needs final : public launch_needs {
- public:
-  explicit pair_needs(block_table_shape shape) : shape_(shape), tables_(shape) {}
-
-  void declare(execution_id, const launch_record&) override {}
-  bool fault(execution_id id, launch_id launch, block_id block, access) override {
-    tables_.fault(launch, id, block);
-    return false;
-  }
-  bool finish(execution_id id, launch_id launch, const block_map&) override {
-    const bool learned = tables_.finish(launch);
-    if (learned) {
-      slot(lists_, id).reset();
-    }
-    return learned;
-  }
-
-  [[nodiscard]] need_list of(execution_id id) override {
-    need_list& list = slot(lists_, id);
-    if (!list) {
-      std::vector<block_range> ranges;
-      const block_table* table = tables_.find(id);
-      if (table != nullptr && table->start()) {
-        ranges.push_back({*table->start(), 1});
-        walk_.start(*table, *table->start());
-        while (const std::optional<block_id> b = walk_.next()) {
-          append_merged(ranges, *b);
-        }
-      }
-      detail::sort_and_merge(ranges);
-      list = std::make_shared<const std::vector<block_range>>(std::move(ranges));
-    }
-    return list;
-  }
-
-  void append_uses(execution_id id, std::vector<block_access>& out) override {
-    for (const block_range r : *of(id)) {
-      out.push_back({r, access::update});
-    }
-  }
-
-  void forget(execution_id id) override {
-    tables_.forget(id);
-    slot(lists_, id).reset();
-  }
-
-  void save(archive_writer& out) const override { tables_.save(out); }
-  void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) override {
-    tables_ = pair_tables::load(in, shape_, last_id, blocks);
-    lists_.clear();
-  }
-
-  [[nodiscard]] bytes memory() const override { return tables_.memory() + memory_of(lists_) + walk_.memory(); }
-
- private:
-  block_table_shape shape_;
-  pair_tables tables_;
-  std::vector<need_list> lists_{};  // by ID: null where it has to be made again
-  block_walk walk_{};
-};
-
-[[nodiscard]] inline std::unique_ptr<launch_needs> make_launch_needs(prediction how, block_table_shape shape) {
-  if (how == prediction::pairs) {
-    return std::make_unique<pair_needs>(shape);
-  }
-  return std::make_unique<footprint_needs>();
-}
 
 }  // namespace v0
 }  // namespace deepum

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
-#include <deepum/core/execution_id.hpp>
 #include <deepum/core/location.hpp>
 
 #include <cstdint>
@@ -55,7 +54,6 @@ struct command {
   advice hint = advice::none;        ///< for `action::advise`
   location to = location::device();  ///< prefetch and evict: where to; advise: which place is meant
   block_range range{};
-  execution_id serves{};  ///< prefetch: the launch that will need it (DeepUM, section 4.3)
 
   friend constexpr bool operator==(const command&, const command&) = default;
 };

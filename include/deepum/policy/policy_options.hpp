@@ -10,27 +10,18 @@
 namespace deepum {
 inline namespace v0 {
 
-/// How `auto` knows which blocks a launch will need.
-enum class prediction : std::uint8_t {
-  automatic,   ///< the measured winner, which is `footprints`
-  footprints,  ///< what it declared and what faulted, exactly
-  pairs,       ///< the published UM block correlation tables, learned from faults alone
-};
-
 /// What the maker of a policy may choose. A policy ignores what does not concern it.
 struct policy_options {
   std::optional<std::uint32_t> lookahead{};       ///< degree N in launches; nothing: the policy's own
-  block_table_shape block_table{};                ///< `deepum`, and `auto` with `prediction::pairs`
+  block_table_shape block_table{};                ///< `deepum`
   recognition recognise = recognition::adaptive;  ///< `deepum`: when two launches are the same; published: exact
   bool prefetch = true;                           ///< false: for ablations
   bool pre_evict = true;                          ///< false: `deepum` takes room as the driver does, `auto` takes none
   bool invalidate = true;                         ///< false: dead contents are moved like live ones
-  prediction predict = prediction::automatic;     ///< `auto`
   bool write_back = true;                   ///< `auto`: blocks are copied out ahead while the link is idle, where the
                                             ///< device can keep them (backed memory)
   bool hold_launches = true;                ///< false: a launch never waits for what is being brought for it
   bool advise = true;                       ///< `auto`: advice from the tables
-  bool discard_overwritten = false;         ///< `auto`: see `auto_policy`; needs an engine that can order it
   std::uint32_t max_execution_ids = 65536;  ///< `auto`: execution IDs kept; 0: unbounded
   std::size_t max_execution_records = 131072;  ///< `auto`: records of the execution table; 0: unbounded
   std::uint32_t horizon = 4096;                ///< `auto`: launches whose next uses are known, for evictions

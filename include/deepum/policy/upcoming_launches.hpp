@@ -21,10 +21,8 @@ inline namespace v0 {
 /// A launch that has not finished, or has not even been issued.
 struct upcoming_launch {
   execution_id id{};
-  launch_id launch{};                      ///< none: it is only predicted
-  need_list needs{};                       ///< never null
-  std::vector<block_range> overwritten{};  ///< a fact: blocks that this very launch declared to overwrite as a whole
-  bool complete = true;                    ///< it declared all that it may touch
+  launch_id launch{};  ///< none: it is only predicted
+  need_list needs{};   ///< never null
 
   [[nodiscard]] bool issued() const { return launch.valid(); }
 };
@@ -122,7 +120,6 @@ class upcoming_launches {
       for_each_of_first_only(*launches_[i].needs, *nothing_, [&](block_id b) { on ? insert(b, at) : remove(b, at); });
     }
   }
-  [[nodiscard]] bool tracks_uses() const { return tracks_uses_; }
 
   /// The distance of the launch that uses the block next. Nothing: none of those that are known.
   [[nodiscard]] std::optional<std::uint32_t> next_use(block_id b) const {

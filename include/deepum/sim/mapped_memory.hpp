@@ -22,12 +22,12 @@ namespace sim {
 class stream;
 class event;
 
-/// Memory whose blocks the program maps and copies itself, as with the CUDA virtual memory management calls: no page
+/// Memory whose blocks are mapped and copied by command, as with the CUDA virtual memory management calls: no page
 /// faults, and nothing moves by itself.
 ///
-/// Host and device copies are two things here. A block that was mapped, but not copied in, reads as poison on the
-/// device; one that is unmapped or dropped without `copy_out` has lost what the device wrote, and the older contents of
-/// the host come back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize`
+/// Host and device copies are two things here. A block that got room, but no contents, reads as poison on the device;
+/// one that is dropped or discarded without a copy out has lost what the device wrote, and the older contents of the
+/// host come back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize`
 /// throws). The range that everybody sees holds the device's copy where it differs. Where `device_options::host_limit`
 /// is reached, blocks whose copy on the host is of no use lose it: it reads as poison from then on.
 ///
@@ -90,22 +90,6 @@ class mapped_memory : private address_space {
   void keep_host_out(block_range range);
   /// @}
 
-  /// Gives device memory to blocks that have none. The caller is blocked meanwhile.
-  /// @errors  `status::out_of_device_memory`; then none of the blocks is mapped.
-  void map(block_range range);
-
-  /// Takes the device memory away, and with it what was not copied out. The caller is blocked until copies of the
-  /// blocks have ended. An operation that touches one of them and is executing fails.
-  void unmap(block_range range);
-
-  /// Forgets the device's copy; the blocks stay mapped. The host's contents come back.
-  void drop(block_range range);
-
-  /// Copies the host's contents to the device. Only queued; reports arrived for each block, then completed.
-  void copy_in(block_range range, std::uint64_t ticket) { submit(in_, range, ticket); }
-  /// Copies the device's contents to the host; the device keeps its copy ("clean"). Only queued; reports completed.
-  void copy_out(block_range range, std::uint64_t ticket) { submit(out_, range, ticket); }
-
   /// For the streams of the simulator.
   [[nodiscard]] address_space& space() { return *this; }
 
@@ -149,7 +133,6 @@ class mapped_memory : private address_space {
 
   // ---- copies -----------------------------------------------------------------------------------------------------
 
-  void submit(queue& q, block_range range, std::uint64_t ticket);
   void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves, bool part = false);
   /// As many of the blocks as the host has memory for; if there are none the command fails.
   void queue_copy_out(block_range range, std::uint64_t ticket, bool leaves);

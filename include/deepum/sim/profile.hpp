@@ -76,7 +76,6 @@ struct profile {
   nanoseconds advise_call{};
   nanoseconds host_fault{};           ///< page fault of the host on a block that is on the device, without its transfer
   nanoseconds host_populate_block{};  ///< first touch of a block by the host
-  nanoseconds map_call{};             ///< mapped memory: map or unmap one range
 };
 
 /// Time that one prefetch call to the device takes, which moves `n` bytes: the line through the measured points.

@@ -166,54 +166,6 @@ DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size)
   return base() + offset.count;
 }
 
-DEEPUM_SEPARATE void mapped_memory::map(block_range range) {
-  event_loop::host_call call(loop());
-  call.spend(owner_.properties().map_call);
-  driver& rooms = owner_.memory_driver();
-  std::uint32_t got = 0;
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    expects(!at(block_id{b}).mapped, "a block is mapped that is mapped already");
-    bool again = true;
-    driver::room answer = driver::room::later;
-    while (answer == driver::room::later) {
-      call.wait([&] { return again; });
-      again = false;
-      answer = rooms.take_room(urgency::command, [&again] { again = true; });
-    }
-    if (answer == driver::room::refused) {
-      for (; got > 0; --got) {
-        rooms.give_room();
-      }
-      throw error(status::out_of_device_memory, "no device memory to map " + std::to_string(range.count) + " blocks; " +
-                                                    std::to_string(rooms.free_rooms()) + " are free");
-    }
-    ++got;
-  }
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    at(block_id{b}).mapped = true;
-    at(block_id{b}).copy = state::garbage;
-  }
-}
-
-DEEPUM_SEPARATE void mapped_memory::unmap(block_range range) {
-  event_loop::host_call call(loop());
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    expects(at(block_id{b}).mapped, "a block is unmapped that is not mapped");
-    call.wait([&] { return at(block_id{b}).copies == 0; });
-  }
-  call.spend(owner_.properties().map_call);
-  take_memory(range);
-}
-
-DEEPUM_SEPARATE void mapped_memory::drop(block_range range) {
-  event_loop::host_call call(loop());
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    expects(at(block_id{b}).mapped, "a block is dropped that is not mapped");
-    call.wait([&] { return at(block_id{b}).copies == 0; });
-    give_up(block_id{b});
-  }
-}
-
 DEEPUM_SEPARATE mapped_memory::block& mapped_memory::at(block_id b) {
   expects(b.value < blocks_.size(), "a block outside the arena");
   return blocks_[b.value];
@@ -256,11 +208,6 @@ DEEPUM_SEPARATE void mapped_memory::give_up(block_id b) {
 }
 
 // ---- copies -----------------------------------------------------------------------------------------------------
-
-DEEPUM_SEPARATE void mapped_memory::submit(queue& q, block_range range, std::uint64_t ticket) {
-  const auto lock = loop().lock();
-  queue_copy(q, range, ticket, false);
-}
 
 DEEPUM_SEPARATE void mapped_memory::queue_copy_out(block_range range, std::uint64_t ticket, bool leaves) {
   std::uint32_t found = 0;

@@ -79,7 +79,6 @@ namespace detail {
   p.advise_call = 2us;            // estimate
   p.host_fault = 30us;            // estimate
   p.host_populate_block = 200us;  // estimate: about 10 GB/s of zeroed pages
-  p.map_call = 8500ns;            // measured: 2 MiB chunks page at 36 GB/s where the copy alone takes 50.8
   return p;
 }
 
@@ -105,7 +104,6 @@ namespace detail {
   p.fault_batch = 45us;                        // G10 (MICRO'23); Allen & Ge (SC'21): management exceeds transfer
   p.fault_block = 60us;                        // estimate: older host, same driver path
   p.fault_page = 4us;                          // estimate
-  p.map_call = 12us;                           // estimate
   return p;
 }
 
@@ -131,7 +129,6 @@ namespace detail {
   p.fault_batch = 45us;                        // G10 (MICRO'23), table of its simulated system
   p.fault_block = 50us;                        // estimate
   p.fault_page = 3500ns;                       // estimate
-  p.map_call = 10us;                           // estimate
   return p;
 }
 
