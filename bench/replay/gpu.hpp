@@ -4,7 +4,8 @@
 #include "replay/workload.hpp"
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/units.hpp>
 
@@ -175,21 +176,21 @@ class gpu {
 };
 
 /// Managed memory on such a GPU.
-class managed_blocks {
+class managed_blocks : public memory_space {
  public:
-  explicit managed_blocks(gpu& device) : gpu_(device) {}
+  explicit managed_blocks(gpu& device, const memory_capabilities& can = {}) : memory_space(can), gpu_(device) {}
 
-  [[nodiscard]] std::byte* base() const { return nullptr; }
-  [[nodiscard]] bytes capacity() const { return block_size * gpu_.blocks(); }
-  [[nodiscard]] location place() const { return location::device(); }
-  [[nodiscard]] bytes free_memory() const { return block_size * gpu_.free_rooms(); }
-  bool prefetch(block_range r, std::uint64_t ticket) { return gpu_.prefetch(r, ticket); }
-  bool evict(block_range r, std::uint64_t ticket) { return gpu_.evict(r, ticket); }
-  bool discard(block_range r, std::uint64_t ticket) { return gpu_.discard(r, ticket); }
-  bool advise(block_range, advice, location) { return true; }
-  [[nodiscard]] nanoseconds now() const { return gpu_.now(); }
-  void poll(std::vector<device_event>& events) { gpu_.poll(events); }
-  void notify() { gpu_.notify(); }
+  [[nodiscard]] std::byte* base() const override { return nullptr; }
+  [[nodiscard]] bytes capacity() const override { return block_size * gpu_.blocks(); }
+  [[nodiscard]] location place() const override { return location::device(); }
+  [[nodiscard]] bytes free_memory() const override { return block_size * gpu_.free_rooms(); }
+  bool prefetch(block_range r, std::uint64_t ticket) override { return gpu_.prefetch(r, ticket); }
+  bool evict(block_range r, std::uint64_t ticket) override { return gpu_.evict(r, ticket); }
+  bool discard(block_range r, std::uint64_t ticket) override { return gpu_.discard(r, ticket); }
+  bool advise(block_range, advice, location) override { return true; }
+  [[nodiscard]] nanoseconds now() const override { return gpu_.now(); }
+  void poll(std::vector<device_event>& events) override { gpu_.poll(events); }
+  void notify() override { gpu_.notify(); }
 
  protected:
   gpu& device() { return gpu_; }
@@ -199,13 +200,13 @@ class managed_blocks {
 };
 
 /// Memory with permanent host copies on such a GPU, as mapped memory is.
-class backed_blocks : public managed_blocks {
+class backed_blocks final : public managed_blocks {
  public:
-  using managed_blocks::managed_blocks;
+  explicit backed_blocks(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}
 
-  bool populate(block_range r, std::uint64_t ticket) { return device().populate(r, ticket); }
-  bool clean(block_range r, std::uint64_t ticket) { return device().clean(r, ticket); }
-  bool drop(block_range r, std::uint64_t ticket) { return device().drop(r, ticket); }
+  bool populate(block_range r, std::uint64_t ticket) override { return device().populate(r, ticket); }
+  bool clean(block_range r, std::uint64_t ticket) override { return device().clean(r, ticket); }
+  bool drop(block_range r, std::uint64_t ticket) override { return device().drop(r, ticket); }
 };
 
 }  // namespace deepum::replay

@@ -276,7 +276,7 @@ class replayer {
   const replay_options& options_;
   gpu gpu_;
   Memory memory_;
-  engine<Memory> engine_;
+  engine engine_;
   std::vector<stream_id> streams_{};
   std::vector<bool> live_{};              // by block
   std::vector<launch_id> freed_after_{};  // by block: it is freed when that launch has finished

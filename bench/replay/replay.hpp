@@ -3,7 +3,7 @@
 #include "replay/gpu.hpp"
 #include "replay/program.hpp"
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>

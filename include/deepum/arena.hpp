@@ -142,7 +142,7 @@ class arena {
                                .headroom = options.headroom,
                                .log = options.log,
                                .observer = reports_.observed(std::move(options.observer), block())}),
-        table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), detail::block_of(memory_)),
+        table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), memory_.block()),
         probe_(memory_),
         log_(options.log),
         lender_(*this) {
@@ -157,7 +157,7 @@ class arena {
     }
     if (options.checked) {
       order_ = std::make_unique<detail::launch_order>();
-      if constexpr (detail::guards_addresses<Memory>) {
+      if constexpr (faultless_memory_kind<Memory>) {
         memory_.guard();
         host_guard_.emplace(memory_.base(), memory_.capacity());
       }
@@ -409,10 +409,8 @@ class arena {
         engine_.end_host_access(range, mode);
         throw;
       }
-      if constexpr (detail::guards_addresses<Memory>) {
-        if (order_) {
-          memory_.let_host_in(range);
-        }
+      if (order_) {
+        memory_.let_host_in(range);
       }
       return found;
     }
@@ -422,10 +420,8 @@ class arena {
     if constexpr (faultless_memory_kind<Memory>) {
       if (size.count != 0) {
         const block_range range = blocks_of(table_.checked(address_of(p), size), size, block());
-        if constexpr (detail::guards_addresses<Memory>) {
-          if (order_) {
-            memory_.keep_host_out(range);
-          }
+        if (order_) {
+          memory_.keep_host_out(range);
         }
         engine_.end_host_access(range, mode);
       }
@@ -456,7 +452,7 @@ class arena {
     return policy_name_.empty() ? engine_.policy_name() : policy_name_;
   }
   /// What moves as one: `block_size`, or what the memory kind has chosen.
-  [[nodiscard]] bytes block() const { return detail::block_of(memory_); }
+  [[nodiscard]] bytes block() const { return memory_.block(); }
   /// Whether an address lies in the arena. No lock.
   [[nodiscard]] bool contains(const void* p) const { return offset_of(p).has_value(); }
   /// Where in the arena an address lies; nothing where it does not. No lock.
@@ -497,7 +493,7 @@ class arena {
   /// The memory kind.
   [[nodiscard]] Memory& memory() { return memory_; }
   /// What carries out plans.
-  [[nodiscard]] deepum::engine<Memory>& engine() { return engine_; }
+  [[nodiscard]] deepum::engine& engine() { return engine_; }
   /// The bytes that operands of one launch name. Those outside the arena are left out.
   /// @param launch  Its name, for messages.
   /// @param out     Emptied first.
@@ -1083,7 +1079,7 @@ class arena {
   std::string policy_name_;
   detail::arena_reports reports_;
   Memory memory_;
-  deepum::engine<Memory> engine_;
+  deepum::engine engine_;
   mutable std::mutex mutex_;
   allocation_table table_;                               // its base and capacity never change and need no lock
   std::set<std::string, std::less<>> stray_launches_{};  // names that were logged

@@ -20,12 +20,10 @@ namespace deepum {
 inline namespace v0 {
 
 extern template class cuda::basic_stream<cuda::managed_memory>;
-extern template class engine<cuda::managed_memory>;
 extern template class arena<cuda::managed_memory>;
 extern template class stream<cuda::managed_memory>;
 
 extern template class cuda::basic_stream<cuda::mapped_memory>;
-extern template class engine<cuda::mapped_memory>;
 extern template class arena<cuda::mapped_memory>;
 extern template class stream<cuda::mapped_memory>;
 

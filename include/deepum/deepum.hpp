@@ -21,8 +21,6 @@
 namespace deepum {
 inline namespace v0 {
 
-extern template class engine<sim::managed_memory>;
-extern template class engine<sim::mapped_memory>;
 extern template class arena<sim::managed_memory>;
 extern template class arena<sim::mapped_memory>;
 extern template class stream<sim::managed_memory>;

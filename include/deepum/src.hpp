@@ -12,6 +12,12 @@
 
 #include <deepum/arena/impl/reports.hpp>
 #include <deepum/deepum.hpp>
+#include <deepum/engine/impl/admission.hpp>
+#include <deepum/engine/impl/demand_paging.hpp>
+#include <deepum/engine/impl/dispatcher.hpp>
+#include <deepum/engine/impl/engine.hpp>
+#include <deepum/engine/impl/event_intake.hpp>
+#include <deepum/engine/impl/inbox.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>
 #include <deepum/policy/policies.hpp>
@@ -36,8 +42,6 @@
 namespace deepum {
 inline namespace v0 {
 
-template class engine<sim::managed_memory>;
-template class engine<sim::mapped_memory>;
 template class arena<sim::managed_memory>;
 template class arena<sim::mapped_memory>;
 template class stream<sim::managed_memory>;

@@ -694,7 +694,7 @@ class stream {
       }
       recording_->kept.push_back(std::make_unique<residency<Memory>>(arena_, kept));
       arena_.declare(named_, awaited_);
-      const detail::access_for<Memory> access(arena_.memory(), awaited_, arena_.order() != nullptr);
+      const detail::access_for access(arena_.memory(), awaited_, arena_.order() != nullptr);
       enqueue();
     } else {
       enqueue();

@@ -2,7 +2,7 @@
 
 #include "cuda/fake_cuda.hpp"
 #include <deepum/core/block.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 
 #include <doctest/doctest.h>
 

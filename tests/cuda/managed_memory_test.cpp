@@ -32,7 +32,7 @@ using deepum::location;
 using kind = deepum::device_event::kind;
 
 static_assert(deepum::memory_kind<deepum::cuda::managed_memory>);
-static_assert(!deepum::backed_memory_kind<deepum::cuda::managed_memory>);
+static_assert(!deepum::faultless_memory_kind<deepum::cuda::managed_memory>);
 
 void add(std::uint32_t* to, const std::uint32_t* from, std::uint64_t n) {
   device_touch(from, n * 4, deepum::access::read);

@@ -40,7 +40,7 @@ struct bench {
   explicit bench(std::uint32_t budget = 8, bool holds = true) : bench(with_budget(budget), holds) {}
   explicit bench(engine_options options, bool holds = true) : memory(arena_blocks) {
     script.holds_launches = holds;
-    made = std::make_unique<engine<fake_memory>>(memory, std::make_unique<scripted_policy>(script), std::move(options));
+    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), std::move(options));
     stream = made->open_stream(std::nullopt);
     other = made->open_stream(std::nullopt);
     CHECK(made->live(blocks(0, arena_blocks)));
@@ -76,7 +76,7 @@ struct bench {
 
   fake_memory memory;
   scripted_policy::script script;
-  std::unique_ptr<engine<fake_memory>> made;
+  std::unique_ptr<engine> made;
   stream_id stream;
   stream_id other;
 };

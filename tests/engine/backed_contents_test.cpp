@@ -36,8 +36,10 @@ void for_each(block_range r, Visit&& visit) {
 /// Backed memory and the device that uses it. A block's contents are one number on each side.
 ///
 /// Each direction carries its commands out in order; a copy begins and ends, and launches may run in between.
-class modelled_memory {
+class modelled_memory final : public memory_space {
  public:
+  modelled_memory() : memory_space({.keeps_home_copy = true}) {}
+
   struct block {
     std::uint64_t host = poison;
     std::uint64_t device = poison;
@@ -50,27 +52,27 @@ class modelled_memory {
     bool copied = false;   // to the host, just now
   };
 
-  [[nodiscard]] std::byte* base() const { return nullptr; }
-  [[nodiscard]] bytes capacity() const { return block_size * arena_blocks; }
-  [[nodiscard]] location place() const { return location::device(); }
-  [[nodiscard]] bytes free_memory() const { return capacity(); }
-  [[nodiscard]] nanoseconds now() const { return {}; }
-  bool prefetch(block_range r, std::uint64_t t) { return take(in_, command_kind::prefetch, r, t); }
-  bool populate(block_range r, std::uint64_t t) { return take(in_, command_kind::populate, r, t); }
-  bool evict(block_range r, std::uint64_t t) { return take(out_, command_kind::evict, r, t); }
-  bool clean(block_range r, std::uint64_t t) { return take(out_, command_kind::clean, r, t); }
-  bool drop(block_range r, std::uint64_t t) {
+  [[nodiscard]] std::byte* base() const override { return nullptr; }
+  [[nodiscard]] bytes capacity() const override { return block_size * arena_blocks; }
+  [[nodiscard]] location place() const override { return location::device(); }
+  [[nodiscard]] bytes free_memory() const override { return capacity(); }
+  [[nodiscard]] nanoseconds now() const override { return {}; }
+  bool prefetch(block_range r, std::uint64_t t) override { return take(in_, command_kind::prefetch, r, t); }
+  bool populate(block_range r, std::uint64_t t) override { return take(in_, command_kind::populate, r, t); }
+  bool evict(block_range r, std::uint64_t t) override { return take(out_, command_kind::evict, r, t); }
+  bool clean(block_range r, std::uint64_t t) override { return take(out_, command_kind::clean, r, t); }
+  bool drop(block_range r, std::uint64_t t) override {
     if (refuse > 0 && --refuse == 0) return false;
     for_each(r, [&](std::uint32_t b) { ++all[b].dropping; });
     return take(out_, command_kind::drop, r, t);
   }
-  bool discard(block_range r, std::uint64_t t) { return take(discards_, command_kind::discard, r, t); }
-  bool advise(block_range, advice, location) { return true; }
-  void poll(std::vector<device_event>& events) {
+  bool discard(block_range r, std::uint64_t t) override { return take(discards_, command_kind::discard, r, t); }
+  bool advise(block_range, advice, location) override { return true; }
+  void poll(std::vector<device_event>& events) override {
     events.insert(events.end(), events_.begin(), events_.end());
     events_.clear();
   }
-  void notify() {}
+  void notify() override {}
 
   /// Goes on with the oldest command of a direction. @returns  Whether there was one.
   bool work(unsigned direction, bool fail) {
@@ -195,7 +197,6 @@ class modelled_memory {
   std::deque<one_command> discards_{};
   std::vector<device_event> events_{};
 };
-static_assert(backed_memory_kind<modelled_memory>);
 
 /// A program on two streams, in which launches that touch the same block run in the order of their issue.
 class random_run {
@@ -206,8 +207,7 @@ class random_run {
     o.log = {};
     o.failures_until_pause = 1'000'000;
     o.commands_in_flight = 1 + below(3);
-    engine_ =
-        std::make_unique<engine<modelled_memory>>(memory_, std::make_unique<scripted_policy>(script_), std::move(o));
+    engine_ = std::make_unique<engine>(memory_, std::make_unique<scripted_policy>(script_), std::move(o));
     for (stream_id& s : streams_)
       s = engine_->open_stream(std::nullopt);
     REQUIRE(engine_->live(blocks(0, arena_blocks)));
@@ -449,7 +449,7 @@ class random_run {
   std::mt19937 random_;
   modelled_memory memory_{};
   scripted_policy::script script_{};
-  std::unique_ptr<engine<modelled_memory>> engine_;
+  std::unique_ptr<engine> engine_;
   std::vector<stream_id> streams_ = std::vector<stream_id>(2);
   std::deque<flight> in_flight_{};
   std::vector<std::uint64_t> truth_ = std::vector<std::uint64_t>(arena_blocks, poison);

@@ -20,9 +20,6 @@ using deepum_test::backed_fake_memory;
 using deepum_test::fake_memory;
 using deepum_test::scripted_policy;
 
-static_assert(backed_memory_kind<backed_fake_memory>);
-static_assert(!backed_memory_kind<fake_memory>);
-
 constexpr std::uint32_t arena_blocks = 32;
 
 block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
@@ -48,8 +45,7 @@ struct bench {
   explicit bench(std::uint32_t budget = arena_blocks, engine_options o = {}) : memory(arena_blocks) {
     o.budget = block_size * budget;
     o.log = {};
-    made =
-        std::make_unique<engine<backed_fake_memory>>(memory, std::make_unique<scripted_policy>(script), std::move(o));
+    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), std::move(o));
     stream = made->open_stream(std::nullopt);
     other = made->open_stream(std::nullopt);
     CHECK(made->live(blocks(0, arena_blocks)));
@@ -125,7 +121,7 @@ struct bench {
 
   backed_fake_memory memory;
   scripted_policy::script script;
-  std::unique_ptr<engine<backed_fake_memory>> made;
+  std::unique_ptr<engine> made;
   stream_id stream;
   stream_id other;
   std::size_t looked = 0;
@@ -137,7 +133,7 @@ TEST_CASE("backed: a policy sees whether the host's copies stay") {
   CHECK(b.script.map->backed());
   fake_memory managed(4);
   scripted_policy::script script;
-  engine<fake_memory> e(managed, std::make_unique<scripted_policy>(script), {});
+  engine e(managed, std::make_unique<scripted_policy>(script), {});
   e.host_access(blocks(0), access::read);
   e.pump();
   CHECK_FALSE(script.map->backed());
@@ -629,7 +625,7 @@ TEST_CASE("on managed memory a whole overwrite is brought like everything else, 
   scripted_policy::script script;
   engine_options o;
   o.budget = block_size * 8;
-  engine<fake_memory> e(memory, std::make_unique<scripted_policy>(script), o);
+  engine e(memory, std::make_unique<scripted_policy>(script), o);
   const stream_id stream = e.open_stream(std::nullopt);
   CHECK(e.live(blocks(0, 8)));
   e.host_access(blocks(0, 2), access::update);

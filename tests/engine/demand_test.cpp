@@ -38,8 +38,7 @@ engine_options with_budget(std::uint32_t blocks) {
 struct bench {
   explicit bench(std::uint32_t budget, std::uint32_t arena_blocks = 256) : memory(arena_blocks) {
     memory.free = block_size * (arena_blocks + 4);
-    made = std::make_unique<engine<faultless_fake_memory>>(memory, std::make_unique<scripted_policy>(script),
-                                                           with_budget(budget));
+    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), with_budget(budget));
     stream = made->open_stream(std::nullopt);
     other = made->open_stream(std::nullopt);
     CHECK(made->live(blocks(0, arena_blocks)));
@@ -96,7 +95,7 @@ struct bench {
 
   faultless_fake_memory memory;
   scripted_policy::script script;
-  std::unique_ptr<engine<faultless_fake_memory>> made;
+  std::unique_ptr<engine> made;
   stream_id stream;
   stream_id other;
   std::size_t done = 0;  ///< calls that were carried out

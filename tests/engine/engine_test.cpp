@@ -32,7 +32,7 @@ struct bench {
   explicit bench(std::uint32_t budget, std::uint32_t size = 64) : bench(with_budget(budget), size) {}
   bench(engine_options o, std::uint32_t size) : memory(size) {
     o.log = [this](std::string_view line) { log.emplace_back(line); };
-    made = std::make_unique<engine<fake_memory>>(memory, std::make_unique<scripted_policy>(script), std::move(o));
+    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), std::move(o));
     stream = made->open_stream(std::nullopt);
     CHECK(made->live({block_id{0}, size}));
     made->pump();
@@ -82,7 +82,7 @@ struct bench {
   fake_memory memory;
   scripted_policy::script script;
   std::vector<std::string> log;
-  std::unique_ptr<engine<fake_memory>> made;
+  std::unique_ptr<engine> made;
   stream_id stream;
   std::size_t looked = 0;
   std::size_t carried_out = 0;
@@ -644,7 +644,7 @@ TEST_CASE("what has arrived holds its memory, also before the command that broug
   o.headroom = block_size * 2;
   o.log = {};
   memory.free = block_size * 10;
-  engine<deepum_test::fake_memory> made(memory, std::make_unique<scripted_policy>(script), o);
+  engine made(memory, std::make_unique<scripted_policy>(script), o);
   CHECK(made.budget() == block_size * 8);
   CHECK(made.live(blocks(0, 4)));
   script.plans.push_back({false, {prefetch(blocks(0, 4))}});
@@ -671,7 +671,7 @@ TEST_CASE("without a budget the engine follows the free memory, less the headroo
   fake_memory memory(64);
   memory.free = block_size * 10;
   scripted_policy::script script;
-  engine<fake_memory> e(memory, std::make_unique<scripted_policy>(script), o);
+  engine e(memory, std::make_unique<scripted_policy>(script), o);
   CHECK(e.budget() == block_size * 8);
   CHECK(e.live(blocks(0, 64)));
   memory.driver_brings(blocks(0, 3));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/policy/policy.hpp>
 
 #include <atomic>
@@ -18,7 +18,7 @@
 namespace deepum_test {
 
 /// A memory kind without memory: notes the commands it gets, and reports what the test says.
-class fake_memory {
+class fake_memory : public deepum::memory_space {
  public:
   struct call {
     std::string what;
@@ -26,22 +26,24 @@ class fake_memory {
     std::uint64_t ticket = 0;
   };
 
-  explicit fake_memory(std::uint32_t blocks) : capacity_(deepum::block_size * blocks) {}
+  explicit fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = {})
+      : deepum::memory_space(can),
+        capacity_(deepum::block_size * blocks) {}
 
-  [[nodiscard]] std::byte* base() const { return nullptr; }
-  [[nodiscard]] deepum::bytes capacity() const { return capacity_; }
-  [[nodiscard]] deepum::location place() const { return deepum::location::device(); }
-  [[nodiscard]] deepum::bytes free_memory() const { return free; }
-  [[nodiscard]] deepum::nanoseconds now() const { return time; }
-  bool prefetch(deepum::block_range r, std::uint64_t ticket) { return command("prefetch", r, ticket); }
-  bool evict(deepum::block_range r, std::uint64_t ticket) { return command("evict", r, ticket); }
-  bool discard(deepum::block_range r, std::uint64_t ticket) { return command("discard", r, ticket); }
-  bool advise(deepum::block_range r, deepum::advice, deepum::location) { return command("advise", r, 0); }
-  void poll(std::vector<deepum::device_event>& events) {
+  [[nodiscard]] std::byte* base() const override { return nullptr; }
+  [[nodiscard]] deepum::bytes capacity() const override { return capacity_; }
+  [[nodiscard]] deepum::location place() const override { return deepum::location::device(); }
+  [[nodiscard]] deepum::bytes free_memory() const override { return free; }
+  [[nodiscard]] deepum::nanoseconds now() const override { return time; }
+  bool prefetch(deepum::block_range r, std::uint64_t ticket) override { return command("prefetch", r, ticket); }
+  bool evict(deepum::block_range r, std::uint64_t ticket) override { return command("evict", r, ticket); }
+  bool discard(deepum::block_range r, std::uint64_t ticket) override { return command("discard", r, ticket); }
+  bool advise(deepum::block_range r, deepum::advice, deepum::location) override { return command("advise", r, 0); }
+  void poll(std::vector<deepum::device_event>& events) override {
     events.insert(events.end(), reports.begin(), reports.end());
     reports.clear();
   }
-  void notify() { ++notifications; }
+  void notify() override { ++notifications; }
 
   /// The command is carried out: its blocks arrive or depart, and it completes.
   void carry_out(const call& c) {
@@ -117,27 +119,28 @@ class fake_memory {
 /// The same with host copies that stay.
 class backed_fake_memory : public fake_memory {
  public:
-  using fake_memory::fake_memory;
-  bool populate(deepum::block_range r, std::uint64_t ticket) { return command("populate", r, ticket); }
-  bool clean(deepum::block_range r, std::uint64_t ticket) { return command("clean", r, ticket); }
-  bool drop(deepum::block_range r, std::uint64_t ticket) { return command("drop", r, ticket); }
+  static constexpr deepum::memory_capabilities traits{.keeps_home_copy = true};
+
+  explicit backed_fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = traits)
+      : fake_memory(blocks, can) {}
+  bool populate(deepum::block_range r, std::uint64_t ticket) override { return command("populate", r, ticket); }
+  bool clean(deepum::block_range r, std::uint64_t ticket) override { return command("clean", r, ticket); }
+  bool drop(deepum::block_range r, std::uint64_t ticket) override { return command("drop", r, ticket); }
 };
 
 /// Memory that never faults: nobody but the engine moves its blocks.
 class faultless_fake_memory : public backed_fake_memory {
  public:
-  static constexpr bool faultless = true;
+  static constexpr deepum::memory_capabilities traits{.faults = false, .keeps_home_copy = true};
 
-  using backed_fake_memory::backed_fake_memory;
-  [[nodiscard]] deepum::bytes free_memory() const {
+  explicit faultless_fake_memory(std::uint32_t blocks) : backed_fake_memory(blocks, traits) {}
+  [[nodiscard]] deepum::bytes free_memory() const override {
     if (when_asked) when_asked();
     return free;
   }
-  [[nodiscard]] static std::byte* host_address(deepum::bytes, deepum::bytes) { return nullptr; }
-  static void set_limit(std::uint64_t) {}
-  void outdated(deepum::block_range r) { stale.push_back(r); }
-  [[nodiscard]] std::string last_failure() const { return why; }
-  [[nodiscard]] bool host_is_full() const { return full; }
+  void outdated(deepum::block_range r) override { stale.push_back(r); }
+  [[nodiscard]] std::string last_failure() const override { return why; }
+  [[nodiscard]] bool host_is_full() const override { return full; }
 
   std::vector<deepum::block_range> stale;  ///< of the host, in the order in which the engine said so
   std::string why;

@@ -31,7 +31,7 @@ struct bench {
     engine_options o;
     o.budget = block_size * 8;
     o.log = {};
-    made = std::make_unique<engine<faultless_fake_memory>>(memory, std::make_unique<scripted_policy>(script), o);
+    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), o);
     for (stream_id& s : streams) {
       s = made->open_stream(std::nullopt);
     }
@@ -83,7 +83,7 @@ struct bench {
 
   faultless_fake_memory memory;
   scripted_policy::script script;
-  std::unique_ptr<engine<faultless_fake_memory>> made;
+  std::unique_ptr<engine> made;
   stream_id streams[4];
   std::size_t done = 0;
 };

@@ -30,7 +30,7 @@ struct bench {
     engine_options o;
     o.budget = block_size * 4;
     o.log = {};
-    made = std::make_unique<engine<faultless_fake_memory>>(memory, std::make_unique<scripted_policy>(script), o);
+    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), o);
     stream = made->open_stream(std::nullopt);
     CHECK(made->live(blocks(0, 16)));
     settle();
@@ -84,7 +84,7 @@ struct bench {
 
   faultless_fake_memory memory;
   scripted_policy::script script;
-  std::unique_ptr<engine<faultless_fake_memory>> made;
+  std::unique_ptr<engine> made;
   stream_id stream;
   std::size_t done = 0;
 };

@@ -26,15 +26,13 @@ std::string text(block_range r) { return std::to_string(r.first.value) + "+" + s
 /// Memory as `cuda::managed_memory` is to the engine.
 class managed_fake_memory : public fake_memory {
  public:
-  static constexpr std::uint32_t commands_in_flight = 3;
-  static constexpr bytes bytes_in_flight = 5 * block_size;
-
-  using fake_memory::fake_memory;
-  [[nodiscard]] bool sees_faults() const { return sees; }
-  [[nodiscard]] std::uint64_t lost_faults() const { return lost; }
-  [[nodiscard]] std::string fault_feed() const { return sees ? "driver" : "none"; }
-  void renew(block_range r) { renewed.push_back(text(r)); }
-  bool advise(block_range r, advice hint, location) {
+  explicit managed_fake_memory(std::uint32_t size)
+      : fake_memory(size, {.commands_in_flight = 3, .bytes_in_flight = 5 * block_size}) {}
+  [[nodiscard]] bool sees_faults() const override { return sees; }
+  [[nodiscard]] std::uint64_t lost_faults() const override { return lost; }
+  [[nodiscard]] std::string fault_feed() const override { return sees ? "driver" : "none"; }
+  void renew(block_range r) override { renewed.push_back(text(r)); }
+  bool advise(block_range r, advice hint, location) override {
     advised.push_back((hint == advice::set_read_mostly     ? "duplicate "
                        : hint == advice::unset_read_mostly ? "unite "
                                                            : "other ") +
@@ -78,7 +76,7 @@ struct bench {
 
   managed_fake_memory memory;
   scripted_policy::script policy;
-  std::optional<engine<managed_fake_memory>> e;
+  std::optional<engine> e;
   stream_id s{};
 };
 
@@ -223,7 +221,7 @@ TEST_CASE("a feed that is lost is worth one line") {
   options.log = [&](std::string_view line) { log.emplace_back(line); };
   managed_fake_memory memory(8);
   scripted_policy::script script;
-  engine<managed_fake_memory> e(memory, std::make_unique<scripted_policy>(script), options);
+  engine e(memory, std::make_unique<scripted_policy>(script), options);
   const stream_id s = e.open_stream({});
   for (int i = 0; i < 3; ++i) {
     memory.sees = i == 0;

@@ -73,7 +73,7 @@ struct bench {
   }
 
   fake_memory memory{8};
-  engine<fake_memory> made;
+  engine made;
 };
 
 TEST_CASE("streams are opened and closed without end, and few numbers serve them") {

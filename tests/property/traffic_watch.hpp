@@ -3,7 +3,7 @@
 #include "property/lockstep_step.hpp"
 #include "property/lockstep_world.hpp"
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/policy/plan.hpp>
 
 #include <chrono>

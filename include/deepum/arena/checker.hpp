@@ -6,6 +6,7 @@
 #include <deepum/core/hash.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -149,11 +150,10 @@ class launch_order {
 
 /// For as long as it lives, launches find these blocks. They find them anyway out of checked mode, and where memory is
 /// not guarded.
-template <class Memory>
 class access_for {
  public:
   /// @param checked  Whether the arena is in checked mode.
-  access_for(Memory& memory, std::vector<block_access> blocks, bool checked)
+  access_for(memory_space& memory, std::vector<block_access> blocks, bool checked)
       : memory_(checked ? &memory : nullptr),
         blocks_(std::move(blocks)) {
     begin();
@@ -163,22 +163,18 @@ class access_for {
   access_for& operator=(const access_for&) = delete;
 
   void begin() {
-    if constexpr (guards_addresses<Memory>) {
-      if (memory_ != nullptr && !std::exchange(there_, true)) {
-        memory_->let_in(blocks_);
-      }
+    if (memory_ != nullptr && !std::exchange(there_, true)) {
+      memory_->let_in(blocks_);
     }
   }
   void end() {
-    if constexpr (guards_addresses<Memory>) {
-      if (std::exchange(there_, false)) {
-        memory_->keep_out(blocks_);
-      }
+    if (std::exchange(there_, false)) {
+      memory_->keep_out(blocks_);
     }
   }
 
  private:
-  Memory* memory_;
+  memory_space* memory_;
   std::vector<block_access> blocks_;
   bool there_ = false;
 };
@@ -188,7 +184,7 @@ class access_for {
 /// What it declares to read only is summed up before and after. What it declares to overwrite is made unrecognisable
 /// before, and must not be found so after. Where memory never faults, the blocks that it only reads are summed up as a
 /// whole, because what is written there beside its operands would be lost; and it gets access to the blocks that it
-/// declares and to no others (`guards_addresses`).
+/// declares and to no others (`memory_space::guard`).
 ///
 /// A launch that was made within it, in the body of `stream::call`, is checked by itself; the outer one then is not.
 template <class Arena>
@@ -490,7 +486,7 @@ class launch_check : private launch_order::turn {
   std::string name_;
   std::vector<named_operand> operands_;
   std::vector<block_access> blocks_;
-  access_for<memory_type> access_;
+  access_for access_;
   std::vector<watched> watched_{};
   std::vector<overwritten> overwritten_{};
   bool interrupted_once_ = false;  // by a launch within it

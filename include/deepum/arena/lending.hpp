@@ -241,7 +241,7 @@ class lender final : public lending_arena {
     stream_id stream{};
     launch_id id{};
     typename new_memory<arena<Memory>>::spared spares{};
-    std::optional<access_for<Memory>> let_in{};
+    std::optional<access_for> let_in{};
     bool issued = false;
   };
 

@@ -357,7 +357,7 @@ class new_memory {
     if (order_ != nullptr) {
       turn.emplace(*order_);
     }
-    const access_for<memory_type> access_to(owner_.memory(), blocks, order_ != nullptr);
+    const access_for access_to(owner_.memory(), blocks, order_ != nullptr);
     by.queue.begin(id);
     try {
       write(by.queue, r);

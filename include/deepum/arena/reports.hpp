@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/units.hpp>
 

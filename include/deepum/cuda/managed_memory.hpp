@@ -13,7 +13,8 @@
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/cuda/migration_lane.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
@@ -49,7 +50,7 @@ class launch_log;
 /// Four threads: one runs the pump, and one to the device and two to the host give the driver its commands
 /// (`migration_lane`; one to the host where `migration_context::shared` is chosen). While launches are in flight the
 /// pump's thread looks for their ends every 20 us.
-class managed_memory {
+class managed_memory final : public memory_space {
  public:
   using device_type = device;
   using stream_type = basic_stream<managed_memory>;
@@ -57,45 +58,43 @@ class managed_memory {
   using capture_guard = relaxed_capture;
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
-  static constexpr std::uint32_t commands_in_flight = 16;
-  static constexpr bytes bytes_in_flight{std::uint64_t{128} << 20};
+  static constexpr memory_capabilities traits{.commands_in_flight = 16,
+                                              .bytes_in_flight = bytes{std::uint64_t{128} << 20}};
 
   /// @param capacity  Length of the address range, whole blocks. Pages are populated when they are touched.
   /// @errors  `status::unsupported` where pages cannot move while kernels run, `status::out_of_arena_space` above
   ///          DEEPUM_MANAGED_LIMIT, `status::out_of_host_memory`, `status::device_failure`.
   managed_memory(device& owner, bytes capacity);
   /// Nothing uses the memory any more.
-  ~managed_memory();
-  managed_memory(const managed_memory&) = delete;
-  managed_memory& operator=(const managed_memory&) = delete;
+  ~managed_memory() override;
 
   [[nodiscard]] device& owner() const { return owner_; }
-  [[nodiscard]] std::byte* base() const { return base_.get(); }
-  [[nodiscard]] bytes capacity() const { return capacity_; }
-  [[nodiscard]] location place() const { return location::device(); }
+  [[nodiscard]] std::byte* base() const override { return base_.get(); }
+  [[nodiscard]] bytes capacity() const override { return capacity_; }
+  [[nodiscard]] location place() const override { return location::device(); }
 
   /// The largest arena that the environment allows now; nothing where it does not say.
   [[nodiscard]] static std::optional<bytes> most_capacity() { return managed_limit::left(); }
 
   /// Device memory that is free, or held by blocks that are not on the device: the driver keeps their chunks and takes
   /// them back without a copy when somebody needs memory. Costs a system call, 5 us. Threads: any.
-  [[nodiscard]] bytes free_memory() const;
+  [[nodiscard]] bytes free_memory() const override;
 
   /// @name Commands
-  /// See `memory_kind` and `sim::managed_memory`, which has the same. Prefetches, advice and discards are one lane,
+  /// See `memory_space` and `sim::managed_memory`, which has the same. Prefetches, advice and discards are one lane,
   /// evictions the other.
   ///
   /// A block that is advised read-mostly is duplicated when it is prefetched: an eviction of it copies nothing.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket);
-  bool evict(block_range range, std::uint64_t ticket);
-  bool discard(block_range range, std::uint64_t ticket);
+  bool prefetch(block_range range, std::uint64_t ticket) override;
+  bool evict(block_range range, std::uint64_t ticket) override;
+  bool discard(block_range range, std::uint64_t ticket) override;
   /// Read-mostly ends at once, before the call returns: a launch that writes duplicated blocks would fault on every
   /// page of them, 15 s for each GiB.
-  bool advise(block_range range, advice hint, location l);
+  bool advise(block_range range, advice hint, location l) override;
   /// Discarded blocks of the range get pages again, as soon as there is nothing else to do: a launch that writes them
   /// without a prefetch faults on every single page of them (docs/adr/0006). Threads: any.
-  void renew(block_range range);
+  void renew(block_range range) override;
   /// @}
 
   /// The host touches bytes of the range: what is on the device moves to the host first, all of it at once. Blocks.
@@ -105,14 +104,14 @@ class managed_memory {
   /// @name Events
   /// @{
 
-  [[nodiscard]] nanoseconds now() const { return gpu_clock::host_now(); }
+  [[nodiscard]] nanoseconds now() const override { return gpu_clock::host_now(); }
 
   /// Threads: any.
-  void poll(std::vector<device_event>& events);
+  void poll(std::vector<device_event>& events) override;
 
   /// See `launch_watch`.
-  void notify() { watch_.notify(); }
-  void hurry() { watch_.hurry(); }
+  void notify() override { watch_.notify(); }
+  void hurry() override { watch_.hurry(); }
   void attach(std::function<void()> pump) { watch_.attach(std::move(pump)); }
   void detach();
   /// @}
@@ -122,10 +121,10 @@ class managed_memory {
 
   /// Where they are learned from: `driver`, `cupti` or `none`. Without a feed a launch is taken to have touched all
   /// that it declares, and nothing else is learned.
-  [[nodiscard]] const std::string& fault_feed() const { return feed_name_; }
-  [[nodiscard]] bool sees_faults() const { return feed_alive_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::string fault_feed() const override { return feed_name_; }
+  [[nodiscard]] bool sees_faults() const override { return feed_alive_.load(std::memory_order_relaxed); }
   /// Faults that the feed lost. Threads: any.
-  [[nodiscard]] std::uint64_t lost_faults() const { return lost_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t lost_faults() const override { return lost_.load(std::memory_order_relaxed); }
   /// One line for people: which feed was chosen, and why not a better one.
   [[nodiscard]] const std::string& description() const { return description_; }
   /// @}

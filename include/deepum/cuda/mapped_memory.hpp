@@ -7,7 +7,8 @@
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/virtual_memory.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
@@ -40,76 +41,74 @@ class event;
 class launch_log;
 
 /// Plain device memory behind one range of addresses that may be larger than the device: chunks are copied by the copy
-/// engines and mapped where launches expect them, and no page ever faults (docs/adr/0007). A `faultless_memory_kind`.
+/// engines and mapped where launches expect them, and no page ever faults (docs/adr/0007). A block is a chunk.
 ///
 /// Chunks of the device are created up to the budget, those of the host as they are needed, pinned and beside the
 /// device. Both have permanent addresses of their own, through which they are copied; only launches use the arena's.
 /// A thread of its own copies and maps, so that nobody else waits for the driver.
-class mapped_memory {
+class mapped_memory final : public memory_space {
  public:
   using device_type = device;
   using stream_type = basic_stream<mapped_memory>;
   using event_type = event;
 
-  static constexpr bool faultless = true;
-  static constexpr std::uint32_t commands_in_flight = 32;
-  static constexpr bytes bytes_in_flight{std::uint64_t{256} << 20};
+  static constexpr memory_capabilities traits{.faults = false,
+                                              .keeps_home_copy = true,
+                                              .commands_in_flight = 32,
+                                              .bytes_in_flight = bytes{std::uint64_t{256} << 20}};
 
   /// @param capacity  Length of the address range; rounded up to whole chunks.
   /// @errors  `status::unsupported`, `status::invalid_argument` for a chunk size that cannot be,
   ///          `status::out_of_arena_space`, `status::device_failure`.
   mapped_memory(device& owner, bytes capacity);
   /// Nothing uses the memory any more.
-  ~mapped_memory();
-  mapped_memory(const mapped_memory&) = delete;
-  mapped_memory& operator=(const mapped_memory&) = delete;
+  ~mapped_memory() override;
 
   [[nodiscard]] device& owner() const { return owner_; }
   /// The device's addresses. The host must not use them: it finds nothing there.
-  [[nodiscard]] std::byte* base() const { return base_.begin; }
-  [[nodiscard]] bytes capacity() const { return base_.size; }
-  [[nodiscard]] bytes block() const { return chunk_; }
-  [[nodiscard]] location place() const { return location::device(); }
+  [[nodiscard]] std::byte* base() const override { return base_.begin; }
+  [[nodiscard]] bytes capacity() const override { return base_.size; }
+  [[nodiscard]] location place() const override { return location::device(); }
 
   /// Device memory that is free, or in chunks that hold nothing. Costs a system call, 5 us. Threads: any.
-  [[nodiscard]] bytes free_memory() const;
+  [[nodiscard]] bytes free_memory() const override;
   /// Device memory in chunks, full or empty. Threads: any.
   [[nodiscard]] bytes device_memory() const { return chunk_ * created_.load(std::memory_order_relaxed); }
   /// Host memory in chunks. Threads: any.
   [[nodiscard]] bytes host_memory() const { return chunk_ * host_chunks_.load(std::memory_order_relaxed); }
 
   /// @name Commands
-  /// See `faultless_memory_kind`. A block counts as arrived when it is mapped and its copy is on its way.
+  /// See `memory_space`. A block counts as arrived when it is mapped and its copy is on its way.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket);
-  bool populate(block_range range, std::uint64_t ticket);
-  bool evict(block_range range, std::uint64_t ticket);
-  bool clean(block_range range, std::uint64_t ticket);
-  bool drop(block_range range, std::uint64_t ticket);
-  bool discard(block_range range, std::uint64_t ticket);
+  bool prefetch(block_range range, std::uint64_t ticket) override;
+  bool populate(block_range range, std::uint64_t ticket) override;
+  bool evict(block_range range, std::uint64_t ticket) override;
+  bool clean(block_range range, std::uint64_t ticket) override;
+  bool drop(block_range range, std::uint64_t ticket) override;
+  bool discard(block_range range, std::uint64_t ticket) override;
   /// No driver takes advice here.
-  static bool advise(block_range, advice, location) { return true; }
+  bool advise(block_range, advice, location) override { return true; }
 
   /// Chunks of the device to hold at most. Empty ones beyond that are given back.
-  void set_limit(std::uint64_t blocks);
+  void set_limit(std::uint64_t blocks) override;
   /// Their chunks of the host may serve other blocks, until the host or a copy uses them again. The engine alone knows
   /// when that is so: nothing here marks a chunk by itself.
-  void outdated(block_range range);
+  void outdated(block_range range) override;
   /// Threads: any.
-  [[nodiscard]] std::byte* host_address(bytes offset, bytes size);
+  [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
   /// Threads: any.
-  [[nodiscard]] std::string last_failure() const;
-  [[nodiscard]] bool host_is_full() const;
+  [[nodiscard]] std::string last_failure() const override;
+  [[nodiscard]] bool host_is_full() const override;
   /// @}
 
   /// @name Events
   /// See `launch_watch`.
   /// @{
-  [[nodiscard]] nanoseconds now() const { return gpu_clock::host_now(); }
+  [[nodiscard]] nanoseconds now() const override { return gpu_clock::host_now(); }
   /// Threads: any.
-  void poll(std::vector<device_event>& events);
-  void notify() { watch_.notify(); }
-  void hurry() { watch_.hurry(); }
+  void poll(std::vector<device_event>& events) override;
+  void notify() override { watch_.notify(); }
+  void hurry() override { watch_.hurry(); }
   void attach(std::function<void()> pump) { watch_.attach(std::move(pump)); }
   void detach();
   /// @}
@@ -130,15 +129,12 @@ class mapped_memory {
   /// @}
 
   /// @name Checked mode
-  /// See `memory_kind`.
+  /// See `memory_space`.
   /// @{
-  void guard() { guarded_ = true; }
+  void guard() override { guarded_ = true; }
   /// @errors  None: a launch that does not get in fails, and says so.
-  void let_in(const std::vector<block_access>& blocks);
-  void keep_out(const std::vector<block_access>& blocks);
-  /// The host never finds anything at the device's addresses.
-  void let_host_in(block_range) {}
-  void keep_host_out(block_range) {}
+  void let_in(const std::vector<block_access>& blocks) override;
+  void keep_out(const std::vector<block_access>& blocks) override;
   /// @}
 
  private:

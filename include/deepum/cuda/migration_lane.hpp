@@ -3,7 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/driver_context.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 

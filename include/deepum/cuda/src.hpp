@@ -24,12 +24,10 @@ namespace deepum {
 inline namespace v0 {
 
 template class cuda::basic_stream<cuda::managed_memory>;
-template class engine<cuda::managed_memory>;
 template class arena<cuda::managed_memory>;
 template class stream<cuda::managed_memory>;
 
 template class cuda::basic_stream<cuda::mapped_memory>;
-template class engine<cuda::mapped_memory>;
 template class arena<cuda::mapped_memory>;
 template class stream<cuda::mapped_memory>;
 

@@ -48,9 +48,9 @@ inline void load_tables(policy& into, std::span<const std::byte> archive, std::u
                         bytes block = block_size) {
   archive_reader in(archive, block);
   const std::string name = in.section(detail::saved_policy_tag, [&] {
-    const auto version = in.get<std::uint32_t>();
-    if (version != policy_tables_version) {
-      in.refuse("version " + std::to_string(version) + " of the tables; only version " +
+    const auto format = in.get<std::uint32_t>();
+    if (format != policy_tables_version) {
+      in.refuse("version " + std::to_string(format) + " of the tables; only version " +
                 std::to_string(policy_tables_version) + " is known");
     }
     std::string saved;

@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/sim/device_counters.hpp>
 #include <deepum/sim/event_loop.hpp>

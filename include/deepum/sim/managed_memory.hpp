@@ -3,7 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/sim/address_space.hpp>
@@ -11,7 +11,9 @@
 #include <deepum/sim/driver.hpp>
 #include <deepum/units.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -30,11 +32,13 @@ enum class failure : std::uint8_t {
 ///
 /// Host and device see the same bytes at the same addresses. Direct access of the host is always correct, but takes no
 /// virtual time and moves nothing; `host_access` is how a program says what it touches (docs/adr/0002).
-class managed_memory : private managed_space {
+class managed_memory final : public memory_space, private managed_space {
  public:
   using device_type = device;
   using stream_type = stream;
   using event_type = event;
+
+  static constexpr memory_capabilities traits{};
 
   /// @param capacity  Length of the address range, whole blocks. Memory is committed when it is touched.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
@@ -42,18 +46,18 @@ class managed_memory : private managed_space {
   ~managed_memory() override;
 
   [[nodiscard]] device& owner() const { return owner_; }
+  [[nodiscard]] std::byte* base() const override { return address_space::base(); }
+  [[nodiscard]] bytes capacity() const override { return address_space::capacity(); }
+  [[nodiscard]] location place() const override { return address_space::place(); }
+  [[nodiscard]] nanoseconds now() const override { return address_space::now(); }
+  void poll(std::vector<device_event>& events) override { address_space::poll(events); }
+  void notify() override { address_space::notify(); }
   using address_space::attach;
-  using address_space::base;
-  using address_space::capacity;
   using address_space::contains;
   using address_space::detach;
-  using address_space::notify;
-  using address_space::now;
-  using address_space::place;
-  using address_space::poll;
 
   /// Device memory that is free, whole blocks. Threads: any.
-  [[nodiscard]] bytes free_memory() const;
+  [[nodiscard]] bytes free_memory() const override;
 
   /// @name Commands
   /// Only queued, also when they are called from the pump. Prefetches and advice are carried out in order, and so are
@@ -62,10 +66,10 @@ class managed_memory : private managed_space {
   /// read-mostly copies ends their duplication until the next prefetch: nothing is copied. Advice reports nothing.
   /// False: the call failed, and no event follows.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket);
-  bool evict(block_range range, std::uint64_t ticket);
-  bool discard(block_range range, std::uint64_t ticket);
-  bool advise(block_range range, advice hint, location l);
+  bool prefetch(block_range range, std::uint64_t ticket) override;
+  bool evict(block_range range, std::uint64_t ticket) override;
+  bool discard(block_range range, std::uint64_t ticket) override;
+  bool advise(block_range range, advice hint, location l) override;
   /// The `nth` command from now on fails (1: the next one). Threads: any.
   void fail_call(std::uint64_t nth, failure how = failure::at_call);
   /// @}

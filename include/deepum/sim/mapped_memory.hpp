@@ -3,13 +3,14 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/driver.hpp>
 #include <deepum/units.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -31,16 +32,17 @@ class event;
 /// throws). The range that everybody sees holds the device's copy where it differs. Where `device_options::host_limit`
 /// is reached, blocks whose copy on the host is of no use lose it: it reads as poison from then on.
 ///
-/// Of an arena it is a `faultless_memory_kind`.
-class mapped_memory : private address_space {
+/// Of an arena it is memory that never faults (`memory_capabilities::faults`).
+class mapped_memory final : public memory_space, private address_space {
  public:
   using device_type = device;
   using stream_type = stream;
   using event_type = event;
 
-  static constexpr bool faultless = true;
-  static constexpr std::uint32_t commands_in_flight = 16;
-  static constexpr bytes bytes_in_flight{std::uint64_t{128} << 20};
+  static constexpr memory_capabilities traits{.faults = false,
+                                              .keeps_home_copy = true,
+                                              .commands_in_flight = 16,
+                                              .bytes_in_flight = bytes{std::uint64_t{128} << 20}};
 
   /// @param capacity  Length of the address range, whole blocks.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
@@ -48,46 +50,45 @@ class mapped_memory : private address_space {
   ~mapped_memory() override;
 
   [[nodiscard]] device& owner() const { return owner_; }
+  [[nodiscard]] std::byte* base() const override { return address_space::base(); }
+  [[nodiscard]] bytes capacity() const override { return address_space::capacity(); }
+  [[nodiscard]] location place() const override { return address_space::place(); }
+  [[nodiscard]] nanoseconds now() const override { return address_space::now(); }
+  void poll(std::vector<device_event>& events) override { address_space::poll(events); }
+  void notify() override { address_space::notify(); }
   using address_space::attach;
-  using address_space::base;
-  using address_space::capacity;
   using address_space::contains;
   using address_space::detach;
-  using address_space::notify;
-  using address_space::now;
-  using address_space::place;
-  using address_space::poll;
 
   /// Device memory that is free, whole blocks. Threads: any.
-  [[nodiscard]] bytes free_memory() const;
+  [[nodiscard]] bytes free_memory() const override;
 
   /// @name Commands of an engine
-  /// See `faultless_memory_kind`. Only queued, also when they are called from the pump.
+  /// See `memory_space`. Only queued, also when they are called from the pump.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket);
-  bool populate(block_range range, std::uint64_t ticket);
-  bool evict(block_range range, std::uint64_t ticket);
-  bool clean(block_range range, std::uint64_t ticket);
-  bool drop(block_range range, std::uint64_t ticket);
+  bool prefetch(block_range range, std::uint64_t ticket) override;
+  bool populate(block_range range, std::uint64_t ticket) override;
+  bool evict(block_range range, std::uint64_t ticket) override;
+  bool clean(block_range range, std::uint64_t ticket) override;
+  bool drop(block_range range, std::uint64_t ticket) override;
   /// What is not on the device has nothing to give up: the host's memory costs nothing here.
-  bool discard(block_range range, std::uint64_t ticket);
+  bool discard(block_range range, std::uint64_t ticket) override;
   /// No driver takes advice here.
-  static bool advise(block_range, advice, location) { return true; }
-  static void set_limit(std::uint64_t /*blocks*/) {}
-  void outdated(block_range range);
-  [[nodiscard]] std::byte* host_address(bytes offset, bytes size);
-  [[nodiscard]] std::string last_failure() const;
-  [[nodiscard]] bool host_is_full() const;
+  bool advise(block_range, advice, location) override { return true; }
+  void outdated(block_range range) override;
+  [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
+  [[nodiscard]] std::string last_failure() const override;
+  [[nodiscard]] bool host_is_full() const override;
   /// @}
 
   /// @name Checked mode
-  /// See `memory_kind`.
+  /// See `memory_space`.
   /// @{
-  void guard();
-  void let_in(const std::vector<block_access>& blocks);
-  void keep_out(const std::vector<block_access>& blocks);
-  void let_host_in(block_range range);
-  void keep_host_out(block_range range);
+  void guard() override;
+  void let_in(const std::vector<block_access>& blocks) override;
+  void keep_out(const std::vector<block_access>& blocks) override;
+  void let_host_in(block_range range) override;
+  void keep_host_out(block_range range) override;
   /// @}
 
   /// For the streams of the simulator.
@@ -100,7 +101,7 @@ class mapped_memory : private address_space {
     same,
     newer,  ///< differs, the host's copy is kept beside it
   };
-  struct block {
+  struct one_block {
     bool mapped = false;
     state copy = state::garbage;
     std::uint32_t copies = 0;  ///< copies that are queued or under way
@@ -119,7 +120,7 @@ class mapped_memory : private address_space {
   };
   using queue = std::deque<queued_copy>;
 
-  [[nodiscard]] block& at(block_id b);
+  [[nodiscard]] one_block& at(block_id b);
   [[nodiscard]] std::string unmapped(block_id b) const { return "block " + std::to_string(b.value) + " is not mapped"; }
   [[nodiscard]] bool admits(block_id b) { return !guarded_ || at(b).let_in != 0; }
 
@@ -153,7 +154,7 @@ class mapped_memory : private address_space {
   void take_memory(block_range range);
 
   device& owner_;
-  std::vector<block> blocks_;
+  std::vector<one_block> blocks_;
   bool guarded_ = false;
   std::uint32_t copies_ = 0;
   std::string last_failure_{};

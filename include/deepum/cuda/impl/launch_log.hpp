@@ -4,7 +4,7 @@
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>

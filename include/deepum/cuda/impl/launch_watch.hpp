@@ -5,7 +5,7 @@
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/library_thread.hpp>
 #include <deepum/separate.hpp>
 

@@ -9,7 +9,7 @@
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
@@ -32,7 +32,8 @@ inline namespace v0 {
 namespace cuda {
 
 DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
-    : owner_(checked(owner)),
+    : memory_space(traits),
+      owner_(checked(owner)),
       share_(capacity),
       capacity_(capacity),
       base_(allocate(owner, capacity)),

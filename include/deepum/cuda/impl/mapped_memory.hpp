@@ -8,7 +8,7 @@
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/mapped_memory.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/library_thread.hpp>
 #include <deepum/policy/plan.hpp>
@@ -36,8 +36,9 @@ inline namespace v0 {
 namespace cuda {
 
 DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
-    : owner_(owner),
-      chunk_(checked(owner.options().chunk)),
+    : memory_space(traits, checked(owner.options().chunk)),
+      owner_(owner),
+      chunk_(block()),
       blocks_(static_cast<std::uint32_t>((capacity + chunk_ - bytes{1}) / chunk_)),
       slots_(static_cast<std::uint32_t>((owner.properties().memory + chunk_ - bytes{1}) / chunk_)),
       virtual_(owner.properties().ordinal),

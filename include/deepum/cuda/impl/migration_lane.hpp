@@ -10,7 +10,7 @@
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/migration_lane.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/library_thread.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>

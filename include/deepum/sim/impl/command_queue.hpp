@@ -3,7 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>

@@ -21,7 +21,8 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
-    : managed_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
+    : memory_space(traits),
+      managed_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
                     owner.options().delay_seed),
       owner_(owner) {
   const auto lock = loop().lock();

@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/engine/memory_kind.hpp>
+#include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
@@ -25,7 +25,8 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
-    : address_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
+    : memory_space(traits),
+      address_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
                     owner.options().delay_seed),
       owner_(owner),
       blocks_(capacity / block_size) {
@@ -37,7 +38,7 @@ DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
   detach();
   event_loop::host_call call(loop());
   call.wait([&] { return copies_ == 0; });
-  for (block& b : blocks_) {
+  for (one_block& b : blocks_) {
     if (b.mapped) {
       owner_.memory_driver().give_room();
     }
@@ -166,7 +167,7 @@ DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size)
   return base() + offset.count;
 }
 
-DEEPUM_SEPARATE mapped_memory::block& mapped_memory::at(block_id b) {
+DEEPUM_SEPARATE mapped_memory::one_block& mapped_memory::at(block_id b) {
   expects(b.value < blocks_.size(), "a block outside the arena");
   return blocks_[b.value];
 }
@@ -183,7 +184,7 @@ DEEPUM_SEPARATE std::string mapped_memory::refusal(const segment& s) const {
 }
 
 DEEPUM_SEPARATE void mapped_memory::before_body(const segment& s) {
-  block& b = at(s.block);
+  one_block& b = at(s.block);
   if (b.copy == state::garbage) {
     data().keep_older(s.block);
     data().poison(s.block);
@@ -282,7 +283,7 @@ DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket, 
 
 DEEPUM_SEPARATE void mapped_memory::finish_out(block_id b, std::uint64_t writes_at_start) {
   owner_.memory_driver().counters().out_by_command += block_size;
-  block& copied = at(b);
+  one_block& copied = at(b);
   if (copied.writes != writes_at_start) {
     return;  // written meanwhile: nobody knows which bytes the host got
   }
@@ -318,7 +319,7 @@ DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range 
 
 DEEPUM_SEPARATE bool mapped_memory::give_host_memory(block_id b) {
   const bytes limit = owner_.options().host_limit;
-  block& mine = at(b);
+  one_block& mine = at(b);
   mine.stale = false;
   if (limit.count == 0 || mine.on_host) {
     return true;
@@ -338,7 +339,7 @@ DEEPUM_SEPARATE bool mapped_memory::take_stale_memory() {
   for (std::uint32_t n = 0; n < count; ++n) {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
     const block_id b{taken_last_};
-    block& other = at(b);
+    one_block& other = at(b);
     if (!other.on_host || !other.stale || other.copies != 0) {
       continue;
     }

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/engine/device_event.hpp>
+#include <deepum/policy/plan.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// What a memory space can do. It stays as it is for as long as the space lives.
+struct memory_capabilities {
+  /// Nobody else moves blocks, and a launch that begins where a block is missing breaks the device: the engine holds
+  /// launches back (docs/adr/0007). Else the driver brings what is missing.
+  bool faults = true;
+  /// The host keeps its contents while the device has a copy, so that what was not written need not be copied back.
+  bool keeps_home_copy = false;
+  std::uint32_t commands_in_flight = 2;             ///< on each link at a time: one moves, one is ready
+  bytes bytes_in_flight{std::uint64_t{256} << 20};  ///< the same in bytes
+};
+
+/// Memory that an engine manages: what `cuda/` and `sim/` both provide.
+///
+/// A command is only enqueued: it never waits, never runs the program's code, and the migration thread alone gives it.
+/// It returns false where the call failed at once; then no event follows. Each direction works through its commands in
+/// order, and the two directions are independent.
+///
+/// Threads: the migration thread, where nothing else is said. Cost of the abstraction: one indirect call for a command
+/// of at least a block (docs/adr/0010).
+class memory_space {
+ public:
+  memory_space(const memory_space&) = delete;
+  memory_space& operator=(const memory_space&) = delete;
+  virtual ~memory_space() = default;
+
+  [[nodiscard]] const memory_capabilities& capabilities() const { return capabilities_; }
+  /// Size of a block, a power of two. Threads: any.
+  [[nodiscard]] bytes block() const { return block_; }
+  /// First byte of the address range, aligned to a block. Threads: any.
+  [[nodiscard]] virtual std::byte* base() const = 0;
+  /// Length of the address range, whole blocks. Threads: any.
+  [[nodiscard]] virtual bytes capacity() const = 0;
+  /// The device. Threads: any.
+  [[nodiscard]] virtual location place() const = 0;
+  /// Device memory that is free now, of all processes. Threads: any.
+  [[nodiscard]] virtual bytes free_memory() const = 0;
+
+  /// @name Commands of every space
+  /// @{
+
+  /// To the device. Ends with arrived for the blocks, and completed.
+  virtual bool prefetch(block_range range, std::uint64_t ticket) = 0;
+  /// To the host. Ends with departed for the blocks, and completed.
+  virtual bool evict(block_range range, std::uint64_t ticket) = 0;
+  /// The contents are dead, and the room is given up.
+  virtual bool discard(block_range range, std::uint64_t ticket) = 0;
+  /// A hint for the driver. Reports nothing.
+  virtual bool advise(block_range range, advice hint, location where) = 0;
+  /// @}
+
+  /// @name Commands of a space that keeps a home copy
+  /// Blocks move as a whole there, also on a fault. Every other space refuses these commands.
+  ///
+  /// What the engine knows of launches may be late. So a launch begins only when its blocks are there and no drop of
+  /// them is under way, and none of its blocks leaves while it runs: a command that comes too late leaves the block
+  /// where it is, and one that was overtaken by a fault does not populate the block again. A launch may begin to write
+  /// a block that is being cleaned; the engine then does not rely on the copy.
+  ///
+  /// The program has to say what the host touches (docs/adr/0002). Where the space faults, it then awaits the commands
+  /// that move the blocks and gives up those that the host writes: departed, with the reason `host`.
+  /// @{
+
+  /// Room on the device for contents that are yet to be written. Ends as a prefetch.
+  virtual bool populate(block_range /*range*/, std::uint64_t /*ticket*/) { return false; }
+  /// Copy to the host; the device keeps its copy. Ends with completed or failed alone.
+  virtual bool clean(block_range /*range*/, std::uint64_t /*ticket*/) { return false; }
+  /// Give the room up without a copy. Ends as an eviction.
+  virtual bool drop(block_range /*range*/, std::uint64_t /*ticket*/) { return false; }
+  /// @}
+
+  /// @name Events
+  /// @{
+
+  /// The time, on the clock of `device_event::at`. Threads: any.
+  [[nodiscard]] virtual nanoseconds now() const = 0;
+  /// Appends what happened since the last call, in order of time. Threads: any, one at a time.
+  virtual void poll(std::vector<device_event>& events) = 0;
+  /// There is work for the pump: have it run soon. Threads: any.
+  virtual void notify() = 0;
+  /// The same where a launch waits for the pump. Threads: any.
+  virtual void hurry() { notify(); }
+  /// @}
+
+  /// @name Of a space that faults
+  /// @{
+
+  /// False where nobody tells of page faults. Then a launch is taken to have brought all that it declares.
+  [[nodiscard]] virtual bool sees_faults() const { return true; }
+  /// Faults that happened and were not reported. Threads: any.
+  [[nodiscard]] virtual std::uint64_t lost_faults() const { return 0; }
+  /// Who reports faults, for statistics. Threads: any.
+  [[nodiscard]] virtual std::string fault_feed() const { return "device"; }
+  /// Discarded blocks are in use again, and may be touched without being prefetched. Threads: any.
+  virtual void renew(block_range /*range*/) {}
+  /// @}
+
+  /// @name Of a space that never faults
+  /// The host does not use the device's addresses. `host_address` gives it others, for blocks that the engine has
+  /// brought to the host. Arrived means that launches may begin: what they have to wait for on the device is between
+  /// the space and its streams.
+  /// @{
+
+  /// Where the host finds these bytes; nullptr: the host has no memory left. Stays until the blocks move. Threads: any.
+  [[nodiscard]] virtual std::byte* host_address(bytes /*offset*/, bytes /*size*/) { return nullptr; }
+  /// Blocks that the space may have room for on the device from now on.
+  virtual void set_limit(std::uint64_t /*blocks*/) {}
+  /// The host's copy of the blocks is of no use, until `host_address` is asked for it or a copy to the host begins.
+  virtual void outdated(block_range /*range*/) {}
+  /// Why a command failed, for people; empty: none did. Threads: any.
+  [[nodiscard]] virtual std::string last_failure() const { return {}; }
+  /// The last command failed for want of host memory. Threads: any.
+  [[nodiscard]] virtual bool host_is_full() const { return false; }
+  /// @}
+
+  /// @name Checked mode, of a space that never faults
+  /// Calls of `let_in` and `let_host_in` are counted for each block. Threads: any.
+  /// @{
+
+  /// Called before the space holds anything: from now on launches and the host find only the blocks that were let in.
+  virtual void guard() {}
+  virtual void let_in(const std::vector<block_access>& /*blocks*/) {}
+  virtual void keep_out(const std::vector<block_access>& /*blocks*/) {}
+  /// At the device's addresses.
+  virtual void let_host_in(block_range /*range*/) {}
+  virtual void keep_host_out(block_range /*range*/) {}
+  /// @}
+
+ protected:
+  explicit memory_space(const memory_capabilities& can, bytes block = block_size) : capabilities_(can), block_(block) {}
+
+ private:
+  const memory_capabilities capabilities_;
+  const bytes block_;
+};
+
+}  // namespace v0
+}  // namespace deepum
