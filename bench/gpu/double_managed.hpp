@@ -5,6 +5,7 @@
 #include "residency_planner.hpp"
 #include "step_program.hpp"
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/driver_context.hpp>
@@ -255,8 +256,8 @@ class double_managed final : public hand_system {
         room_ -= r.range.count;
         least_room_ = std::min(least_room_, room_);
       }
-      cuda::check(cuda::api::prefetch(address(r.range), r.range.size().count, {.on_host = false, .device = ordinal_},
-                                      streams.next()),
+      cuda::check(cuda::api::prefetch(address(r.range), um_grid.size_of(r.range).count,
+                                      {.on_host = false, .device = ordinal_}, streams.next()),
                   "cudaMemPrefetchAsync");
     }
     streams.synchronize();
@@ -275,7 +276,7 @@ class double_managed final : public hand_system {
         }
       }
       std::vector<void*> first{address(r.range)};
-      std::vector<std::size_t> size{r.range.size().count};
+      std::vector<std::size_t> size{um_grid.size_of(r.range).count};
       if (r.copies || !cuda::api::has_discard) {
         cuda::check(cuda::api::prefetch(first[0], size[0], {}, q), "cudaMemPrefetchAsync");
       } else {

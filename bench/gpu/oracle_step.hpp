@@ -139,7 +139,7 @@ struct oracle_facts {
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     end = std::max(end, offsets[t] + range_allocator::rounded(tensors[t].size()));
   }
-  live_bytes live(static_cast<std::uint32_t>(end / block) + 1, block);
+  live_bytes live(static_cast<std::uint32_t>(end / block) + 1, block_grid{block});
   std::vector<block_range> changed;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     live.allocate(offsets[t], range_allocator::rounded(tensors[t].size()), changed);

@@ -4,6 +4,7 @@
 #include "oracle_step.hpp"
 #include "step_program.hpp"
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/live_bytes.hpp>
 #include <deepum/error.hpp>
@@ -71,7 +72,7 @@ namespace detail {
 
 /// The blocks whose contents die as a whole behind each launch, of what the program says of them.
 [[nodiscard]] inline std::vector<std::vector<block_range>> said_deaths(const step_program& p) {
-  live_bytes live(blocks_of(bytes{}, p.capacity).count);
+  live_bytes live(um_grid.blocks_of(bytes{}, p.capacity).count, um_grid);
   std::vector<block_range> alive;
   for (const part& each : p.parts) {
     live.mark_active(each.offset, each.size, alive);

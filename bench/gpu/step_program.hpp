@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
@@ -87,12 +88,12 @@ inline void merge_uses(std::vector<unit_use>& uses) {
 /// The step in blocks of managed memory.
 [[nodiscard]] inline unit_program in_blocks(const step_program& p) {
   unit_program out;
-  out.size.assign(blocks_of(bytes{}, p.capacity).count, block_size.count);
+  out.size.assign(um_grid.blocks_of(bytes{}, p.capacity).count, block_size.count);
   for (const step_program::launch& l : p.launches) {
     std::vector<unit_use>& uses = out.launches.emplace_back();
     for (const touch& t : l.touches) {
-      const block_range touched = blocks_of(t.offset, t.size);
-      const block_range whole = whole_blocks_of(t.offset, t.size);
+      const block_range touched = um_grid.blocks_of(t.offset, t.size);
+      const block_range whole = um_grid.whole_blocks_of(t.offset, t.size);
       for (std::uint32_t b = touched.begin_value(); b != touched.end_value(); ++b) {
         const bool as_a_whole = t.mode == access::overwrite && whole.contains(block_id{b});
         uses.push_back({b,

@@ -22,14 +22,14 @@ struct tables {
   footprint_table footprints{};
 
   [[nodiscard]] std::vector<std::byte> save() const {
-    archive_writer out;
+    archive_writer out(block_size);
     ids.save(out);
     successions.save(out);
     footprints.save(out);
     return out.finish();
   }
   [[nodiscard]] static tables load(const std::vector<std::byte>& archive) {
-    archive_reader in(archive);
+    archive_reader in(archive, block_size);
     execution_id_table ids = execution_id_table::load(in, recognition::adaptive);
     const execution_id last{ids.size()};
     execution_table successions = execution_table::load(in, last, execution_table::match::longest_suffix);

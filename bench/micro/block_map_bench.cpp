@@ -10,7 +10,7 @@ using namespace deepum_bench;
 
 namespace {
 
-block_map make_map() { return {blocks_per_step, location::device(), blocks_per_step}; }
+block_map make_map() { return {blocks_per_step, location::device(), blocks_per_step, um_grid}; }
 block_map resident_map() {
   block_map map = make_map();
   for (std::uint32_t b = 0; b < map.size(); ++b) {

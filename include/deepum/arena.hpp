@@ -9,6 +9,7 @@
 #include <deepum/arena/reports.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/signature.hpp>
@@ -304,8 +305,9 @@ class arena {
     block_range range{};
     {
       const std::lock_guard lock(mutex_);
-      range = size.count == 0 ? block_range{}
-                              : whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size, block());
+      range = size.count == 0
+                  ? block_range{}
+                  : block_grid{block()}.whole_blocks_of(table_.checked_in_allocation(address_of(p), size), size);
     }
     if (!range.empty()) {
       engine_.discard(range);
@@ -396,11 +398,11 @@ class arena {
   /// The same for whoever fills bytes that nobody has written yet.
   [[nodiscard]] std::byte* bring_to_host(byte_span where, access mode) {
     if constexpr (!faultless_memory_kind<Memory>) {
-      engine_.host_access(blocks_of(where.offset, where.size), mode);
+      engine_.host_access(um_grid.blocks_of(where.offset, where.size), mode);
       memory_.host_access(where.offset, where.size, mode);
       return memory_.base() + where.offset.count;
     } else {
-      const block_range range = blocks_of(where.offset, where.size, block());
+      const block_range range = block_grid{block()}.blocks_of(where.offset, where.size);
       engine_.begin_host_access(range, mode);
       std::byte* found = nullptr;
       try {
@@ -419,7 +421,7 @@ class arena {
   void end_host_access(const void* p, bytes size, access mode) {
     if constexpr (faultless_memory_kind<Memory>) {
       if (size.count != 0) {
-        const block_range range = blocks_of(table_.checked(address_of(p), size), size, block());
+        const block_range range = block_grid{block()}.blocks_of(table_.checked(address_of(p), size), size);
         if (order_) {
           memory_.keep_host_out(range);
         }
@@ -835,7 +837,7 @@ class arena {
   }
 
   [[nodiscard]] block_range blocks_at(const void* p, bytes size) const {
-    return size.count == 0 ? block_range{} : blocks_of(table_.checked(address_of(p), size), size, block());
+    return size.count == 0 ? block_range{} : block_grid{block()}.blocks_of(table_.checked(address_of(p), size), size);
   }
   /// Tells the engine what became of blocks, in the order in which it happens: under the lock.
   /// @returns  What must be `settle`d before it is used, without the lock.
@@ -871,7 +873,7 @@ class arena {
   [[nodiscard]] std::byte* await_host_access(bytes offset, bytes size, access mode)
     requires faultless_memory_kind<Memory>
   {
-    const block_range range = blocks_of(offset, size, block());
+    const block_range range = block_grid{block()}.blocks_of(offset, size);
     const auto what = [&] {
       return "the host waits for " + std::to_string(size.count) + " bytes at offset " + std::to_string(offset.count) +
              " of the arena, which launches in flight or an arena::hold use; synchronise with the launches, or end the "
@@ -1059,11 +1061,11 @@ class arena {
   }
 
   void append(std::vector<block_access>& out, byte_span span, access mode) const {
-    const block_range touched = blocks_of(span.offset, span.size, block());
+    const block_range touched = block_grid{block()}.blocks_of(span.offset, span.size);
     if (touched.empty()) {
       return;
     }
-    const block_range whole = whole_blocks_of(span.offset, span.size, block());
+    const block_range whole = block_grid{block()}.whole_blocks_of(span.offset, span.size);
     if (mode != access::overwrite || whole.empty()) {
       out.push_back({touched, mode == access::read ? access::read : access::update});
       return;

@@ -24,7 +24,7 @@ constexpr std::uintptr_t base = 0x7000'0000'0000;
 byte_span named(const allocation_table& t, std::uintptr_t p) { return t.find(p).value_or(named_bytes{}).span; }
 
 TEST_CASE("wrong frees are told apart, in words that help") {
-  allocation_table t(base, 8_MiB);
+  allocation_table t(base, 8_MiB, block_size);
   std::vector<liveness_change> changes;
   const std::uintptr_t p = *t.try_allocate(3_MiB, bytes{1}, changes);
   CHECK(mentions(failure(status::invalid_argument, [&] { t.free(p + 4096, {}, true, changes); }),
@@ -37,7 +37,7 @@ TEST_CASE("wrong frees are told apart, in words that help") {
 }
 
 TEST_CASE("a free with work in flight waits, also for the second free of the same pointer") {
-  allocation_table t(base, 4_MiB);
+  allocation_table t(base, 4_MiB, block_size);
   std::vector<liveness_change> changes;
   const std::uintptr_t p = *t.try_allocate(4_MiB, bytes{1}, changes);
   changes.clear();
@@ -64,7 +64,7 @@ TEST_CASE("a free with work in flight waits, also for the second free of the sam
 }
 
 TEST_CASE("a pointer means its allocation, and where it was split, its part") {
-  allocation_table t(base, 16_MiB);
+  allocation_table t(base, 16_MiB, block_size);
   std::vector<liveness_change> changes;
   const std::uintptr_t p = *t.try_allocate(10_MiB, bytes{1}, changes);
   CHECK(named(t, p + 5) == byte_span{bytes{0}, 10_MiB});
@@ -86,7 +86,7 @@ TEST_CASE("a pointer means its allocation, and where it was split, its part") {
 }
 
 TEST_CASE("only bytes of one allocation can be marked") {
-  allocation_table t(base, 8_MiB);
+  allocation_table t(base, 8_MiB, block_size);
   std::vector<liveness_change> changes;
   const std::uintptr_t p = *t.try_allocate(3_MiB, bytes{1}, changes);
   failure(status::invalid_argument, [&] { t.mark_inactive(p, 4_MiB, {}, changes); });
@@ -107,7 +107,7 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
   CAPTURE(seed);
   std::mt19937 random(seed);
   for (std::size_t round = 0; round < deepum_test::scaled(40); ++round) {
-    allocation_table t(base, 64_MiB);
+    allocation_table t(base, 64_MiB, block_size);
     std::vector<liveness_change> changes;
     std::map<std::uintptr_t, std::uint64_t> held;     // address -> size
     std::map<std::uintptr_t, std::uint64_t> waiting;  // given back, still in use

@@ -46,11 +46,11 @@ std::optional<std::string> refusal(const archive& a) {
 /// Why a loader refuses what was written here.
 std::string refusal_of(const std::function<void(archive_writer&)>& write,
                        const std::function<void(archive_reader&)>& read) {
-  archive_writer out;
+  archive_writer out(block_size);
   write(out);
   const archive a = out.finish();
   try {
-    archive_reader in(a);
+    archive_reader in(a, block_size);
     read(in);
     in.finish();
   } catch (const error& e) {
@@ -113,7 +113,7 @@ TEST_CASE("contents that were changed before the checksum was taken are refused,
       CAPTURE(at);
       archive payload(whole.begin() + header, whole.end());
       payload[at - header] ^= static_cast<std::byte>(flip);
-      archive_writer out;
+      archive_writer out(block_size);
       out.put_bytes(payload);
       try {
         tables t = tables::load(out.finish());

@@ -24,7 +24,7 @@ std::vector<std::uint32_t> migration_order(const block_map& map) {
 using order = std::vector<std::uint32_t>;
 
 TEST_CASE("a new block map holds nothing on the device") {
-  const block_map map{8, location::device(), 5};
+  const block_map map{8, location::device(), 5, um_grid};
   CHECK(map.size() == 8);
   CHECK(map.budget() == 5);
   CHECK(map.room() == 5);
@@ -37,19 +37,19 @@ TEST_CASE("a new block map holds nothing on the device") {
 }
 
 TEST_CASE("a block map knows how many of its blocks make up some memory, one at least") {
-  const block_map usual{4, location::device(), 4};
-  CHECK(usual.unit() == block_size);
+  const block_map usual{4, location::device(), 4, um_grid};
+  CHECK(usual.grid() == um_grid);
   CHECK(usual.blocks_in(64_MiB) == 32);
   CHECK(usual.blocks_in(5_MiB) == 2);
   CHECK(usual.blocks_in(1_MiB) == 1);
-  const block_map large{4, location::device(), 4, 16_MiB};
-  CHECK(large.unit() == 16_MiB);
+  const block_map large{4, location::device(), 4, block_grid{16_MiB}};
+  CHECK(large.grid() == block_grid{16_MiB});
   CHECK(large.blocks_in(64_MiB) == 4);
   CHECK(large.blocks_in(15_MiB) == 1);
 }
 
 TEST_CASE("a block takes room from the moment its arrival is commanded, and once") {
-  block_map map{4, location::device(), 4};
+  block_map map{4, location::device(), 4, um_grid};
   map.start_arriving(block_id{1});
   CHECK(map.present(block_id{1}));
   CHECK_FALSE(map.resident(block_id{1}));
@@ -68,14 +68,14 @@ TEST_CASE("a block takes room from the moment its arrival is commanded, and once
 }
 
 TEST_CASE("a block that arrives through a fault takes room without a command") {
-  block_map map{4, location::device(), 4};
+  block_map map{4, location::device(), 4, um_grid};
   map.arrive(block_id{3}, false);
   CHECK(map.occupied() == 1);
   CHECK(map.resident(block_id{3}));
 }
 
 TEST_CASE("there is no room, rather than less than none, above the budget") {
-  block_map map{4, location::device(), 1};
+  block_map map{4, location::device(), 1, um_grid};
   map.arrive(block_id{0}, false);
   map.arrive(block_id{1}, false);
   CHECK(map.room() == 0);
@@ -84,7 +84,7 @@ TEST_CASE("there is no room, rather than less than none, above the budget") {
 }
 
 TEST_CASE("blocks are in the order of their last migration") {
-  block_map map{8, location::device(), 8};
+  block_map map{8, location::device(), 8, um_grid};
   for (const std::uint32_t b : {5U, 2U, 7U}) {
     map.arrive(block_id{b}, false);
   }
@@ -100,7 +100,7 @@ TEST_CASE("blocks are in the order of their last migration") {
 }
 
 TEST_CASE("the walk in the order of migration ends when its visitor has enough") {
-  block_map map{4, location::device(), 4};
+  block_map map{4, location::device(), 4, um_grid};
   for (const std::uint32_t b : {3U, 1U, 0U}) {
     map.arrive(block_id{b}, false);
   }
@@ -113,7 +113,7 @@ TEST_CASE("the walk in the order of migration ends when its visitor has enough")
 }
 
 TEST_CASE("the visitor of the walk may give the visited block up") {
-  block_map map{4, location::device(), 4};
+  block_map map{4, location::device(), 4, um_grid};
   for (const std::uint32_t b : {3U, 1U, 0U}) {
     map.arrive(block_id{b}, false);
   }
@@ -128,7 +128,7 @@ TEST_CASE("the visitor of the walk may give the visited block up") {
 }
 
 TEST_CASE("contents are where the last copy, write or discard left them") {
-  block_map map{2, location::device(), 2};
+  block_map map{2, location::device(), 2, um_grid};
   const block_id b{0};
   const location host = location::host();
   const location device = location::device();
@@ -174,7 +174,7 @@ TEST_CASE("contents are where the last copy, write or discard left them") {
 }
 
 TEST_CASE("a block that a fault brought in is partial until all of it arrives, or it leaves") {
-  block_map map{2, location::device(), 2};
+  block_map map{2, location::device(), 2, um_grid};
   const block_id b{0};
   CHECK_FALSE(map.ready(b));
   map.arrive(b, false, false);
@@ -215,7 +215,7 @@ TEST_CASE("a block that a fault brought in is partial until all of it arrives, o
 }
 
 TEST_CASE("a block is ready for a launch when it is on the device and stays there") {
-  block_map map{2, location::device(), 2};
+  block_map map{2, location::device(), 2, um_grid};
   const block_id b{0};
   map.start_arriving(b);
   CHECK_FALSE(map.ready(b));
@@ -232,7 +232,7 @@ TEST_CASE("a block is ready for a launch when it is on the device and stays ther
 }
 
 TEST_CASE("a block counts the launches in flight that declare it, and those that declare to write it") {
-  block_map map{2, location::device(), 2};
+  block_map map{2, location::device(), 2, um_grid};
   map.add_user(block_id{1}, deepum::access::read);
   map.add_user(block_id{1}, deepum::access::update);
   map.add_user(block_id{1}, deepum::access::overwrite);
@@ -248,14 +248,14 @@ TEST_CASE("a block counts the launches in flight that declare it, and those that
 }
 
 TEST_CASE("a block map knows whether the host's copies stay") {
-  block_map map{2, location::device(), 2};
+  block_map map{2, location::device(), 2, um_grid};
   CHECK_FALSE(map.backed());
   map.set_backed(true);
   CHECK(map.backed());
 }
 
 TEST_CASE("room for new contents holds none until they are written") {
-  block_map map{4, location::device(), 4};
+  block_map map{4, location::device(), 4, um_grid};
   const block_id b{0};
   map.start_arriving(b);
   map.arrive_empty(b);
@@ -286,7 +286,7 @@ TEST_CASE("room for new contents holds none until they are written") {
 }
 
 TEST_CASE("contents on the host can be forgotten") {
-  block_map map{4, location::device(), 4};
+  block_map map{4, location::device(), 4, um_grid};
   const block_id b{0};
   map.write_on_host(b);
   map.forget(b);
@@ -300,7 +300,7 @@ TEST_CASE("random migrations leave the room taken and the order of migration as 
     CAPTURE(seed);
     std::mt19937_64 random{seed};
     const auto size = static_cast<std::uint32_t>(1 + random() % 24);
-    block_map map{size, location::device(static_cast<unsigned>(random() % 3)), size / 2};
+    block_map map{size, location::device(static_cast<unsigned>(random() % 3)), size / 2, um_grid};
     order resident;
     std::vector<bool> arriving(size, false);
     std::vector<bool> partial(size, false);

@@ -13,7 +13,7 @@ using namespace deepum;
 using namespace deepum::literals;
 
 TEST_CASE("several inactive ranges that together cover a block count, one that does not is nothing") {
-  live_bytes l(4);
+  live_bytes l(4, um_grid);
   std::vector<block_range> changed;
   l.allocate(bytes{0}, 5_MiB, changed);
   CHECK(changed == std::vector<block_range>{{block_id{0}, 3}});
@@ -32,7 +32,7 @@ TEST_CASE("several inactive ranges that together cover a block count, one that d
 }
 
 TEST_CASE("bytes that are not allocated hold nothing of value either") {
-  live_bytes l(2);
+  live_bytes l(2, um_grid);
   std::vector<block_range> changed;
   l.allocate(bytes{0}, 1_MiB, changed);
   l.allocate(1_MiB, 1_MiB, changed);
@@ -57,7 +57,7 @@ TEST_CASE("random changes give the liveness that a byte map gives") {
   CAPTURE(seed);
   std::mt19937 random(seed);
   for (std::size_t round = 0; round < deepum_test::scaled(60); ++round) {
-    live_bytes l(blocks);
+    live_bytes l(blocks, um_grid);
     std::vector<unit> naive(blocks * units, unit::none);
     const auto of = [&](std::uint32_t b) {
       liveness how = liveness::unallocated;

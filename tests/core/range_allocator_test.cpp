@@ -64,7 +64,7 @@ class naive_allocator {
 };
 
 TEST_CASE("large ranges begin at a block boundary and small ones fill the gaps behind them") {
-  range_allocator a(16_MiB);
+  range_allocator a(16_MiB, block_size);
   CHECK(a.try_allocate(bytes{100}) == bytes{0});
   CHECK(a.try_allocate(3_MiB) == 2_MiB);
   CHECK(a.try_allocate(1_MiB) == 6_MiB);
@@ -73,7 +73,7 @@ TEST_CASE("large ranges begin at a block boundary and small ones fill the gaps b
 }
 
 TEST_CASE("a small range does not straddle a block boundary") {
-  range_allocator a(4_MiB);
+  range_allocator a(4_MiB, block_size);
   CHECK(a.try_allocate(900_KiB) == bytes{0});
   CHECK(a.try_allocate(900_KiB) == 900_KiB);
   CHECK(a.try_allocate(900_KiB) == 2_MiB);
@@ -81,14 +81,14 @@ TEST_CASE("a small range does not straddle a block boundary") {
 }
 
 TEST_CASE("an alignment is kept") {
-  range_allocator a(4_MiB);
+  range_allocator a(4_MiB, block_size);
   CHECK(a.try_allocate(bytes{10}) == bytes{0});
   CHECK(a.try_allocate(bytes{10}, 64_KiB) == 64_KiB);
   CHECK(a.try_allocate(bytes{10}, bytes{1}) == bytes{256});
 }
 
 TEST_CASE("given-back ranges merge on both sides and are reused") {
-  range_allocator a(8_MiB);
+  range_allocator a(8_MiB, block_size);
   std::vector<bytes> at;
   for (int i = 0; i < 4; ++i)
     at.push_back(*a.try_allocate(2_MiB));
@@ -104,11 +104,11 @@ TEST_CASE("given-back ranges merge on both sides and are reused") {
 }
 
 TEST_CASE("what can never fit is refused, however large") {
-  range_allocator a(4_MiB);
+  range_allocator a(4_MiB, block_size);
   CHECK_FALSE(a.try_allocate(bytes{~std::uint64_t{0}}).has_value());
   CHECK_FALSE(a.try_allocate(4_MiB + bytes{1}).has_value());
   CHECK(a.try_allocate(4_MiB).has_value());
-  range_allocator none(bytes{0});
+  range_allocator none(bytes{0}, block_size);
   CHECK_FALSE(none.try_allocate(bytes{1}).has_value());
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("random requests give the addresses that the naive allocator gives") {
   CAPTURE(seed);
   std::mt19937 random(seed);
   for (std::size_t round = 0; round < deepum_test::scaled(8); ++round) {
-    range_allocator a(8_MiB);
+    range_allocator a(8_MiB, block_size);
     naive_allocator naive(8_MiB);
     std::vector<std::pair<bytes, bytes>> held;
     for (int step = 0; step < 150; ++step) {
@@ -153,7 +153,7 @@ TEST_CASE("with larger blocks, ranges of half a block begin at one, and smaller 
 TEST_CASE("the cost of a range grows with the logarithm of the gaps, whatever makes them unfit") {
   constexpr int ranges = 4000;
   const auto looked_at = [](bytes capacity, auto&& fill) {
-    range_allocator a(capacity);
+    range_allocator a(capacity, block_size);
     fill(a);
     return static_cast<double>(a.gaps_looked_at()) / ranges;
   };

@@ -30,7 +30,7 @@ struct tables {
   static constexpr block_table_shape shape{8, 2, 3};
 
   [[nodiscard]] archive save() const {
-    archive_writer out;
+    archive_writer out(block_size);
     ids.save(out);
     successions.save(out);
     footprints.save(out);
@@ -41,7 +41,7 @@ struct tables {
     return out.finish();
   }
   [[nodiscard]] static tables load(const archive& from) {
-    archive_reader in(from);
+    archive_reader in(from, block_size);
     tables t;
     t.ids = execution_id_table::load(in, recognition::adaptive, 40);
     const execution_id last{t.ids.size()};

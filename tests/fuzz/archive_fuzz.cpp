@@ -43,7 +43,7 @@ void check(const archive& a) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::byte> input = std::as_bytes(std::span(data, size));
   check({input.begin(), input.end()});
-  archive_writer out;
+  archive_writer out(block_size);
   out.put_bytes(input.subspan(std::min(size, sizeof(detail::archive_header))));
   check(out.finish());
   return 0;

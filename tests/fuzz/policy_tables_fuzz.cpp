@@ -25,17 +25,17 @@ struct target {
 void check(const target& t, const archive& a) {
   const std::unique_ptr<policy> p = t.kind.make();
   try {
-    load_tables(*p, a, deepum_test::law_blocks);
+    load_tables(*p, a, deepum_test::law_blocks, deepum::block_size);
   } catch (const error& e) {
     expects(e.code() == status::bad_format, "refused for another reason than its format");
-    expects(save_tables(*p) == t.nothing, "a policy is not as a new one after a refusal");
+    expects(save_tables(*p, block_size) == t.nothing, "a policy is not as a new one after a refusal");
     return;
   }
-  expects(save_tables(*p) == a, "tables change when they are loaded and saved again");
+  expects(save_tables(*p, block_size) == a, "tables change when they are loaded and saved again");
   deepum_test::driver d{*p, deepum_test::law_blocks, 9};
   deepum_test::small_program(1).run(d, 10);
   expects(d.lost.empty(), "a policy with loaded tables loses contents");
-  (void)save_tables(*p);
+  (void)save_tables(*p, block_size);
 }
 
 }  // namespace
@@ -44,12 +44,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<target> targets = [] {
     std::vector<target> all;
     for (const saved_kind& kind : deepum_test::saved_kinds()) {
-      all.push_back({kind, save_tables(*kind.make())});
+      all.push_back({kind, save_tables(*kind.make(), block_size)});
     }
     return all;
   }();
   const std::span<const std::byte> input = std::as_bytes(std::span(data, size));
-  archive_writer out;
+  archive_writer out(block_size);
   out.put_bytes(input.subspan(std::min(size, sizeof(detail::archive_header))));
   const archive sealed = out.finish();
   for (const target& t : targets) {

@@ -79,7 +79,7 @@ struct recorded_arena {
   }
   /// The same for memory of the arena.
   std::string of(deepum::access mode, const void* p, std::size_t size) {
-    return text({deepum::blocks_of(*memory.offset_of(p), deepum::bytes{size}), mode}) + ", ";
+    return text({deepum::um_grid.blocks_of(*memory.offset_of(p), deepum::bytes{size}), mode}) + ", ";
   }
   /// Memory in blocks of its own.
   template <class T>

@@ -21,7 +21,7 @@ struct bench {
       : unit(block),
         count(static_cast<std::uint32_t>(2_GiB / block)),
         chooser(make_policy(name)),
-        d(*chooser, count, count / 2, block) {
+        d(*chooser, count, count / 2, block_grid{block}) {
     d.automatic = false;
     d.make_live(blocks(0, count));
     d.host_writes(blocks(0, count));
@@ -116,7 +116,7 @@ TEST_CASE("room that is kept free for faults is 256 MiB at most") {
     CAPTURE(unit.count);
     const auto count = static_cast<std::uint32_t>(16_GiB / unit);
     const auto chooser = make_policy("auto");
-    driver d(*chooser, count, count / 2, unit);
+    driver d(*chooser, count, count / 2, block_grid{unit});
     d.automatic = false;
     d.make_live(blocks(0, count));
     // Every run of the launch touches other blocks, which it does not declare.

@@ -46,8 +46,8 @@ inline kernel silent(std::string name, std::vector<block_access> accesses) {
 /// have contents (a number at the host and one on the device), so that a plan that loses something is found out.
 class driver {
  public:
-  driver(policy& p, std::uint32_t block_count, std::uint32_t budget, bytes unit = block_size)
-      : map(block_count, location::device(), budget, unit),
+  driver(policy& p, std::uint32_t block_count, std::uint32_t budget, block_grid grid = um_grid)
+      : map(block_count, location::device(), budget, grid),
         policy_(p),
         host_(block_count),
         device_(block_count),

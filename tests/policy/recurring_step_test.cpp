@@ -37,7 +37,7 @@ struct program {
   }
 
   recurring_step step;
-  block_map map{2 * launches, location::device(), 0};
+  block_map map{2 * launches, location::device(), 0, um_grid};
   launch_id last{};
   std::uint32_t next = 0;
   std::uint32_t budget = 150;

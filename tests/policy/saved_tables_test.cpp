@@ -22,7 +22,7 @@ constexpr execution_id last_id{8};
 
 /// What was written, as it is read.
 archive written(const std::function<void(archive_writer&)>& write) {
-  archive_writer out;
+  archive_writer out(block_size);
   write(out);
   return out.finish();
 }
@@ -42,7 +42,7 @@ std::string refusal(const std::function<void()>& load) {
   return "loaded";
 }
 std::string refusal(policy& into, const archive& a) {
-  return refusal([&] { load_tables(into, a, law_blocks); });
+  return refusal([&] { load_tables(into, a, law_blocks, block_size); });
 }
 
 /// A policy of that kind that has run a random program.
@@ -51,7 +51,7 @@ struct grown {
     driver d{*chooser, law_blocks, 9};
     program.run(d, launches);
     CHECK(d.lost.empty());
-    tables = save_tables(*chooser);
+    tables = save_tables(*chooser, block_size);
   }
   std::unique_ptr<policy> chooser;
   small_program program;
@@ -83,7 +83,7 @@ TEST_CASE("a history that was saved and loaded goes on as if nothing had happene
         kept.observe(stream_id{static_cast<std::uint16_t>(random() % 2)}, draw());
       }
       const archive a = saved(kept);
-      archive_reader in(a);
+      archive_reader in(a, block_size);
       history loaded = history::load(in, how, match, 12, 50);
       in.finish();
       REQUIRE(saved(loaded) == a);
@@ -105,7 +105,7 @@ TEST_CASE("a history that was saved and loaded goes on as if nothing had happene
 }
 
 TEST_CASE("what launches need is the same after loading, and is learned on from there") {
-  block_map all_there(law_blocks, location::device(), law_blocks);
+  block_map all_there(law_blocks, location::device(), law_blocks, um_grid);
   for (std::uint32_t b = 0; b != law_blocks; ++b) {
     all_there.arrive(block_id{b}, true);
   }
@@ -138,7 +138,7 @@ TEST_CASE("what launches need is the same after loading, and is learned on from 
     }
     const archive a = saved(kept);
     footprint_needs loaded;
-    archive_reader in(a);
+    archive_reader in(a, block_size);
     loaded.load(in, last_id, law_blocks);
     in.finish();
     REQUIRE(saved(loaded) == a);
@@ -159,8 +159,8 @@ TEST_CASE("every policy saves what it loaded, and goes on with it") {
       CAPTURE(seed);
       grown first(kind, seed, 80);
       const auto second = kind.make();
-      load_tables(*second, first.tables, law_blocks);
-      REQUIRE(save_tables(*second) == first.tables);
+      load_tables(*second, first.tables, law_blocks, block_size);
+      REQUIRE(save_tables(*second, block_size) == first.tables);
       CHECK(second->statistics().execution_ids == first.chooser->statistics().execution_ids);
       driver d{*second, law_blocks, 9};
       first.program.run(d, 80);
@@ -172,7 +172,7 @@ TEST_CASE("every policy saves what it loaded, and goes on with it") {
 TEST_CASE("a policy without tables saves its name alone") {
   for (const char* name : {"um", "ideal"}) {
     const auto p = make_policy(name);
-    const archive a = save_tables(*p);
+    const archive a = save_tables(*p, block_size);
     CHECK(refusal(*p, a) == "loaded");
     CHECK(refusal(*make_policy("deepum"), a) == "they are of the policy '" + std::string(name) + "', not of 'deepum'");
   }
@@ -182,15 +182,15 @@ TEST_CASE("a damaged archive is refused, and leaves the policy as a new one") {
   for (const saved_kind& kind : saved_kinds()) {
     CAPTURE(kind.label);
     const archive whole = grown(kind, 3, 12).tables;
-    const archive nothing = save_tables(*kind.make());
+    const archive nothing = save_tables(*kind.make(), block_size);
     REQUIRE(whole != nothing);
     const auto p = kind.make();
     std::size_t tried = 0;
     for_each_damage(whole, [&](const archive& damaged) {
       REQUIRE(refusal(*p, damaged) != "loaded");
-      if (++tried % 64 == 0) REQUIRE(save_tables(*p) == nothing);
+      if (++tried % 64 == 0) REQUIRE(save_tables(*p, block_size) == nothing);
     });
-    CHECK(save_tables(*p) == nothing);
+    CHECK(save_tables(*p, block_size) == nothing);
     CHECK(refusal(*p, whole) == "loaded");
   }
 }
@@ -199,7 +199,7 @@ TEST_CASE("contents that were changed before the checksum was taken are refused 
   for (const saved_kind& kind : saved_kinds()) {
     CAPTURE(kind.label);
     const archive whole = grown(kind, 2, 12).tables;
-    const archive nothing = save_tables(*kind.make());
+    const archive nothing = save_tables(*kind.make(), block_size);
     constexpr std::ptrdiff_t header = sizeof(detail::archive_header);
     std::size_t refused = 0;
     std::size_t tried = 0;
@@ -209,10 +209,10 @@ TEST_CASE("contents that were changed before the checksum was taken are refused 
       const auto p = kind.make();
       if (refusal(*p, sealed) != "loaded") {
         ++refused;
-        REQUIRE(save_tables(*p) == nothing);
+        REQUIRE(save_tables(*p, block_size) == nothing);
         return;
       }
-      REQUIRE(save_tables(*p) == sealed);
+      REQUIRE(save_tables(*p, block_size) == sealed);
       driver d{*p, law_blocks, 9};
       small_program(2).run(d, 12);
       REQUIRE(d.lost.empty());
@@ -244,7 +244,7 @@ TEST_CASE("tables of something else are refused with the reason") {
   CHECK(into_deepum(made(3, "deepum")) == "a section ends before its contents do");
   CHECK(into_deepum(saved(history(recognition::exact, execution_table::match::published))) ==
         "a section is missing or out of place");
-  const archive published = save_tables(*make_policy("deepum"));
+  const archive published = save_tables(*make_policy("deepum"), block_size);
   CHECK(into_deepum(published) == "loaded");
   CHECK(into_deepum(published, {2048, 2, 5}) == "block tables of 2048 rows, 2 ways and 4 successors");
 
@@ -259,7 +259,7 @@ TEST_CASE("tables of something else are refused with the reason") {
 }
 
 TEST_CASE("tables of auto that predict blocks by pairs, as earlier versions could, are refused with the reason") {
-  const auto tables = save_tables(*make_policy("auto"));
+  const auto tables = save_tables(*make_policy("auto"), block_size);
   archive pairs(tables.begin() + sizeof(detail::archive_header), tables.end());
   constexpr std::size_t head = sizeof(std::uint32_t) + sizeof(std::uint64_t);  // of a section
   constexpr std::size_t named = head + head + std::string_view("auto").size();
@@ -273,7 +273,7 @@ TEST_CASE("a history of other parameters is refused with the reason") {
                        std::size_t records = 0) {
     const archive a = saved(h);
     return refusal([&] {
-      archive_reader in(a);
+      archive_reader in(a, block_size);
       (void)history::load(in, how, match, ids, records);
     });
   };
@@ -293,7 +293,7 @@ TEST_CASE("a history of other parameters is refused with the reason") {
 }
 
 TEST_CASE("that a launch is not steady, and for how long, is saved") {
-  const block_map nothing_there(law_blocks, location::device(), 1);
+  const block_map nothing_there(law_blocks, location::device(), 1, um_grid);
   footprint_needs kept;
   for (std::uint32_t b = 0; b != 3; ++b) {
     REQUIRE(kept.steady(execution_id{1}));
@@ -303,7 +303,7 @@ TEST_CASE("that a launch is not steady, and for how long, is saved") {
   REQUIRE_FALSE(kept.steady(execution_id{1}));
   footprint_needs loaded;
   const archive a = saved(kept);
-  archive_reader in(a);
+  archive_reader in(a, block_size);
   loaded.load(in, execution_id{1}, law_blocks);
   for (std::uint32_t i = 0; i != footprint_needs::runs_unlearned; ++i) {
     CHECK_FALSE(loaded.steady(execution_id{1}));
@@ -316,7 +316,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
   const auto load = [](footprint_needs& into, const archive& a) {
     const archive before = saved(into);
     const std::string why = refusal([&] {
-      archive_reader in(a);
+      archive_reader in(a, block_size);
       into.load(in, last_id, law_blocks);
     });
     CHECK((why == "loaded" || saved(into) == before));
@@ -400,7 +400,7 @@ TEST_CASE("pair tables that no launch can have are refused with the reason") {
       });
     });
     return refusal([&] {
-      archive_reader in(a);
+      archive_reader in(a, block_size);
       (void)pair_tables::load(in, shape, last_id, law_blocks);
     });
   };
@@ -436,7 +436,7 @@ TEST_CASE("a policy knows in the first round of its second run what faults told 
     const std::vector<std::uint64_t> cold = faults_of_rounds(*first);
     CHECK(cold.front() == 30);
     const auto second = make_policy(name, options);
-    load_tables(*second, save_tables(*first), law_blocks);
+    load_tables(*second, save_tables(*first, block_size), law_blocks, block_size);
     const std::vector<std::uint64_t> warm = faults_of_rounds(*second);
     CHECK(warm.front() <= 1);  // deepum has no chain before a fault
     CHECK(warm.back() == cold.back());

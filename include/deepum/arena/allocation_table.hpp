@@ -59,10 +59,10 @@ class allocation_table {
   /// @param base      Address of the first byte, aligned to a block.
   /// @param capacity  Whole blocks.
   /// @param block     Size of one.
-  allocation_table(std::uintptr_t base, bytes capacity, bytes block = block_size)
+  allocation_table(std::uintptr_t base, bytes capacity, bytes block)
       : base_(base),
         space_(capacity, block),
-        live_(static_cast<std::uint32_t>(capacity / block), block) {}
+        live_(static_cast<std::uint32_t>(capacity / block), block_grid{block}) {}
 
   /// @param size       1 byte or more.
   /// @param alignment  A power of two; at least 256 bytes is given.
@@ -280,13 +280,13 @@ class allocation_table {
     changed_.clear();
     change(changed_);
     for (const block_range& r : changed_) {
-      for (std::uint32_t b = r.begin_value(); b < r.end_value(); ++b) {
-        const liveness now = live_.of(block_id{b});
-        if (!changes.empty() && changes.back().range.end_value() == b && changes.back().now == now &&
+      for (const block_id b : r) {
+        const liveness now = live_.of(b);
+        if (!changes.empty() && changes.back().range.end_value() == b.value && changes.back().now == now &&
             changes.back().last == last) {
           ++changes.back().range.count;
         } else {
-          changes.push_back({{block_id{b}, 1}, now, last});
+          changes.push_back({{b, 1}, now, last});
         }
       }
     }

@@ -185,7 +185,7 @@ class new_memory {
 
  private:
   static constexpr bool lazy = faultless_memory_kind<memory_type>;
-  static constexpr bytes most_at_once{std::uint64_t{4} << 20};  // of poison, which the host writes
+  static constexpr bytes most_at_once = 4_MiB;  // of poison, which the host writes
 
   void add(const std::vector<range>& ranges) {
     const std::lock_guard lock(mutex_);

@@ -56,7 +56,7 @@ static_assert(sizeof(archive_header) == 40 && std::is_trivially_copyable_v<archi
 class archive_writer {
  public:
   /// @param block  Size of the blocks that the tables name.
-  explicit archive_writer(bytes block = block_size) : data_(sizeof(detail::archive_header)), block_(block) {}
+  explicit archive_writer(bytes block) : data_(sizeof(detail::archive_header)), block_(block) {}
 
   /// Appends a whole number, `bool` or enumerator.
   template <class T>
@@ -106,7 +106,7 @@ class archive_reader {
  public:
   /// @param archive  Must outlive the reader.
   /// @param block    Size of the blocks that its tables have to name.
-  explicit archive_reader(std::span<const std::byte> archive, bytes block = block_size) {
+  archive_reader(std::span<const std::byte> archive, bytes block) {
     detail::archive_header header;
     if (archive.size() < sizeof header) {
       refuse("shorter than its header");

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <deepum/error.hpp>
+#include <deepum/core/strong_id.hpp>
 #include <deepum/units.hpp>
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <iterator>
 #include <vector>
 
 namespace deepum {
@@ -14,29 +13,24 @@ inline namespace v0 {
 
 /// Size of a UM block, the unit in which the NVIDIA driver migrates, evicts and keeps its tables (2 MiB). Memory that
 /// is not the driver's to move may have larger blocks (`memory_kind`).
-inline constexpr bytes block_size{std::uint64_t{2} << 20};
+inline constexpr bytes block_size = 2_MiB;
 
 /// Number of a UM block, counted from the base address of its arena.
-struct block_id {
-  std::uint32_t value = 0;
+using block_id = strong_id<struct block_tag, std::uint32_t>;
 
-  constexpr block_id() = default;
-  constexpr explicit block_id(std::uint32_t v) : value(v) {}
-  friend constexpr auto operator<=>(block_id, block_id) = default;
-  friend constexpr bool operator==(block_id, block_id) = default;  // nvcc does not define the implied one
-};
-
-/// Adjacent blocks [first, first + count).
+/// Adjacent blocks [first, first + count). Iterable: `for (const block_id b : range)`.
 struct block_range {
+  class iterator;
+
   block_id first{};
   std::uint32_t count = 0;
 
+  [[nodiscard]] constexpr iterator begin() const;
+  [[nodiscard]] constexpr iterator end() const;
   [[nodiscard]] constexpr block_id last() const { return block_id{first.value + count - 1}; }
   [[nodiscard]] constexpr std::uint32_t begin_value() const { return first.value; }
   [[nodiscard]] constexpr std::uint32_t end_value() const { return first.value + count; }
   [[nodiscard]] constexpr bool empty() const { return count == 0; }
-  /// Of blocks of 2 MiB.
-  [[nodiscard]] constexpr bytes size() const { return block_size * count; }
   [[nodiscard]] constexpr bool contains(block_id b) const { return b >= first && b.value < end_value(); }
   [[nodiscard]] constexpr bool overlaps(block_range o) const {
     return first.value < o.end_value() && o.first.value < end_value();
@@ -44,27 +38,35 @@ struct block_range {
   friend constexpr bool operator==(block_range, block_range) = default;
 };
 
-/// The blocks that the bytes [offset, offset + size) of an arena lie in. Empty for zero bytes.
-/// @param block  Size of a block.
-[[nodiscard]] constexpr block_range blocks_of(bytes offset, bytes size, bytes block = block_size) {
-  if (size.count == 0) {
-    return {};
-  }
-  const std::uint64_t first = offset / block;
-  const std::uint64_t last = (offset + size - bytes{1}) / block;
-  return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(last - first + 1)};
-}
+/// A block of a range.
+class block_range::iterator {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = block_id;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const block_id*;
+  using reference = block_id;
 
-/// The blocks that lie in the bytes [offset, offset + size) as a whole. What may be discarded with them.
-/// @param block  Size of a block.
-[[nodiscard]] constexpr block_range whole_blocks_of(bytes offset, bytes size, bytes block = block_size) {
-  const std::uint64_t first = (offset + block - bytes{1}) / block;
-  const std::uint64_t end = (offset + size) / block;
-  if (end <= first) {
-    return {};
+  constexpr iterator() = default;
+  constexpr explicit iterator(block_id at) : at_(at) {}
+
+  [[nodiscard]] constexpr block_id operator*() const { return at_; }
+  constexpr iterator& operator++() {
+    ++at_.value;
+    return *this;
   }
-  return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(end - first)};
-}
+  constexpr iterator operator++(int) {
+    const iterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend constexpr bool operator==(iterator, iterator) = default;
+
+ private:
+  block_id at_{};
+};
+constexpr block_range::iterator block_range::begin() const { return iterator{first}; }
+constexpr block_range::iterator block_range::end() const { return iterator{block_id{end_value()}}; }
 
 /// @name Walks over a range
 /// @{
@@ -72,8 +74,8 @@ struct block_range {
 /// Calls `visit(block_id)` for each block.
 template <class Visit>
 void for_each_block(block_range range, Visit&& visit) {
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    visit(block_id{b});
+  for (const block_id b : range) {
+    visit(b);
   }
 }
 /// Number of blocks at the beginning of the range for which the predicate holds.
@@ -122,10 +124,3 @@ inline void append_merged(std::vector<block_range>& ranges, block_id b) {
 
 }  // namespace v0
 }  // namespace deepum
-
-/// @cond  What doxygen cannot place: a specialisation in std.
-template <>
-struct std::hash<deepum::block_id> {
-  std::size_t operator()(deepum::block_id b) const noexcept { return std::hash<std::uint32_t>{}(b.value); }
-};
-/// @endcond

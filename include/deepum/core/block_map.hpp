@@ -1,12 +1,13 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
+#include <deepum/core/index_list.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -44,24 +45,19 @@ class block_map {
   /// @param blocks  Number of blocks in the arena's address range.
   /// @param device  The device whose memory is being managed.
   /// @param budget  Device memory that the arena may hold, in blocks.
-  /// @param unit    Size of a block.
-  block_map(std::uint32_t blocks, location device, std::uint32_t budget, bytes unit = block_size)
+  /// @param grid    How that range is cut into blocks.
+  block_map(std::uint32_t blocks, location device, std::uint32_t budget, block_grid grid)
       : states_(blocks),
-        links_(static_cast<std::size_t>(blocks) + 1),
+        by_migration_(blocks),
         device_(device),
-        unit_(unit),
-        budget_(budget) {
-    links_[sentinel()] = {sentinel(), sentinel()};
-  }
+        grid_(grid),
+        budget_(budget) {}
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size()); }
   [[nodiscard]] location device() const { return device_; }
-  /// Size of a block.
-  [[nodiscard]] bytes unit() const { return unit_; }
+  [[nodiscard]] block_grid grid() const { return grid_; }
   /// Blocks that make up so much memory, rounded down; one at least.
-  [[nodiscard]] std::uint32_t blocks_in(bytes n) const {
-    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, n / unit_));
-  }
+  [[nodiscard]] std::uint32_t blocks_in(bytes n) const { return grid_.blocks_in(n); }
   [[nodiscard]] const block_state& operator[](block_id b) const { return states_[b.value]; }
 
   /// Blocks the arena may hold on the device.
@@ -97,8 +93,8 @@ class block_map {
   /// Calls `visit(block_id)` for resident blocks, least recently migrated first, until it returns false.
   template <class Visit>
   void for_each_least_recently_migrated(Visit&& visit) const {
-    for (std::uint32_t b = links_[sentinel()].newer; b != sentinel();) {
-      const std::uint32_t next = links_[b].newer;
+    for (std::uint32_t b = by_migration_.front(); b != detail::index_list::none;) {
+      const std::uint32_t next = by_migration_.after(b);
       if (!visit(block_id{b})) {
         return;
       }
@@ -156,8 +152,7 @@ class block_map {
   }
   /// A block that is resident already becomes the most recently migrated one ("keep this").
   void touch_migrated(block_id b) {
-    unlink(b.value);
-    link_newest(b.value);
+    by_migration_.move_to_back(b.value);
     states_[b.value].migrated_at = ++order_;
   }
   /// A launch wrote the block: every other copy is stale.
@@ -209,14 +204,7 @@ class block_map {
   /// @}
 
  private:
-  struct link {
-    std::uint32_t older = unlinked;
-    std::uint32_t newer = unlinked;
-  };
-  static constexpr std::uint32_t unlinked = 0xffffffffU;
-
-  [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(states_.size()); }
-  [[nodiscard]] bool linked(std::uint32_t b) const { return links_[b].older != unlinked; }
+  [[nodiscard]] bool linked(std::uint32_t b) const { return by_migration_.contains(b); }
 
   void set_motion(block_state& s, motion to) {
     arriving_ += to == motion::arriving ? 1U : 0U;
@@ -238,30 +226,16 @@ class block_map {
     if (linked(b.value) || s.moving == motion::arriving) {
       --occupied_;
     }
-    unlink(b.value);
+    by_migration_.erase(b.value);
     s.copies.remove(device_);
     s.partial = false;
     s.dirty = false;
     set_motion(s, motion::none);
   }
-  void unlink(std::uint32_t b) {
-    if (linked(b)) {
-      links_[links_[b].older].newer = links_[b].newer;
-      links_[links_[b].newer].older = links_[b].older;
-      links_[b] = {};
-    }
-  }
-  void link_newest(std::uint32_t b) {
-    const std::uint32_t newest = links_[sentinel()].older;
-    links_[b] = {newest, sentinel()};
-    links_[newest].newer = b;
-    links_[sentinel()].older = b;
-  }
-
   std::vector<block_state> states_;
-  std::vector<link> links_;
+  detail::index_list by_migration_;  // resident blocks, least recently migrated first
   location device_;
-  bytes unit_;
+  block_grid grid_;
   std::uint32_t budget_;
   std::uint32_t occupied_ = 0;
   std::uint32_t arriving_ = 0;

@@ -2,6 +2,7 @@
 
 #include <deepum/core/archive.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/index_list.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/slot_index.hpp>
 #include <deepum/error.hpp>
@@ -60,14 +61,14 @@ class execution_id_table {
       return {.id = expected, .rebound = true};
     }
     if (max_ids_ != 0 && size() == max_ids_) {
-      const std::uint32_t oldest = entries_[0].newer;
+      const std::uint32_t oldest = by_sight_.front();
       rebind(oldest, signature);
       see(oldest);
       return {.id = execution_id{oldest}, .is_new = true, .retired = execution_id{oldest}};
     }
     expects(entries_.size() < std::numeric_limits<std::uint32_t>::max(), "more launches than there are execution IDs");
     const auto slot = static_cast<std::uint32_t>(entries_.size());
-    entries_.push_back({.exact = signature.exact, .shape = signature.shape, .older = slot, .newer = slot});
+    entries_.push_back({.exact = signature.exact, .shape = signature.shape});
     index_.insert(signature.exact, slot);
     see(slot);
     return {.id = execution_id{slot}, .is_new = true};
@@ -84,7 +85,7 @@ class execution_id_table {
         out.put(entries_[slot].exact);
         out.put(entries_[slot].shape);
       }
-      for (std::uint32_t slot = entries_[0].newer; slot != 0; slot = entries_[slot].newer) {
+      for (std::uint32_t slot = by_sight_.front(); slot != detail::index_list::none; slot = by_sight_.after(slot)) {
         out.put(slot);
       }
     });
@@ -101,7 +102,7 @@ class execution_id_table {
       table.entries_.resize(count + 1);
       for (std::uint32_t slot = 1; slot <= count; ++slot) {
         entry& e = table.entries_[slot];
-        e = {.exact = in.get<std::uint64_t>(), .shape = in.get<std::uint64_t>(), .older = slot, .newer = slot};
+        e = {.exact = in.get<std::uint64_t>(), .shape = in.get<std::uint64_t>()};
         if (table.index_.find(e.exact, [&](std::uint32_t s) { return table.entries_[s].exact == e.exact; }) !=
             detail::slot_index::none) {
           in.refuse("two execution IDs of one launch");
@@ -110,7 +111,7 @@ class execution_id_table {
       }
       for (std::size_t i = 0; i < count; ++i) {
         const auto slot = in.get<std::uint32_t>();
-        if (slot == 0 || slot > count || table.entries_[slot].newer != slot) {
+        if (slot == 0 || slot > count || table.by_sight_.contains(slot)) {
           in.refuse("the order of execution IDs names one twice, or none");
         }
         table.see(slot);
@@ -120,7 +121,9 @@ class execution_id_table {
   }
 
   /// Heap memory held.
-  [[nodiscard]] bytes memory() const { return bytes{entries_.capacity() * sizeof(entry)} + index_.memory(); }
+  [[nodiscard]] bytes memory() const {
+    return bytes{entries_.capacity() * sizeof(entry)} + by_sight_.memory() + index_.memory();
+  }
 
  private:
   static constexpr archive_tag tag = make_archive_tag("exid");
@@ -128,8 +131,6 @@ class execution_id_table {
   struct entry {
     std::uint64_t exact = 0;
     std::uint64_t shape = 0;
-    std::uint32_t older = 0;  // ring in the order of last sight; entry 0, which is no ID, closes it
-    std::uint32_t newer = 0;
   };
 
   void rebind(std::uint32_t slot, const launch_signature& signature) {
@@ -138,19 +139,12 @@ class execution_id_table {
     entries_[slot].shape = signature.shape;
     index_.insert(signature.exact, slot);
   }
-  void see(std::uint32_t slot) {
-    entry& e = entries_[slot];
-    entries_[e.older].newer = e.newer;
-    entries_[e.newer].older = e.older;
-    e.older = entries_[0].older;
-    e.newer = 0;
-    entries_[e.older].newer = slot;
-    entries_[0].older = slot;
-  }
+  void see(std::uint32_t slot) { by_sight_.move_to_back(slot); }
 
   recognition how_;
   std::uint32_t max_ids_;
   std::vector<entry> entries_{entry{}};  // by ID
+  detail::index_list by_sight_{};        // IDs, least recently seen first
   detail::slot_index index_;             // by exact hash
 };
 

@@ -3,6 +3,8 @@
 #include <deepum/core/archive.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/hash.hpp>
+#include <deepum/core/id_map.hpp>
+#include <deepum/core/index_list.hpp>
 #include <deepum/core/slot_index.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -56,13 +58,11 @@ class execution_table {
     std::uint32_t slot = newest(whole_record, c);
     if (slot == none) {
       if (max_records_ != 0 && records_ == max_records_) {
-        remove(pool_[0].newer);
+        remove(by_age_.front());
       }
       slot = add(c);
-    } else {
-      unlink_age(slot);
     }
-    link_age(slot);
+    by_age_.move_to_back(slot);
     for (unsigned level = lowest_; level <= whole_record; ++level) {
       make_newest(level, slot);
     }
@@ -73,7 +73,7 @@ class execution_table {
     for (unsigned level = whole_context + 1; level-- > lowest_;) {
       const std::uint32_t slot = newest(level, {context, {}});
       if (slot != none) {
-        return pool_[slot].what.next;
+        return pool_[slot].next;
       }
     }
     return std::nullopt;
@@ -84,12 +84,12 @@ class execution_table {
   /// Cost: walks the records, least recently recorded first, until it has met all that name the ID. Those of an ID
   /// that is retired because it has not been seen for long are among the first.
   void forget(execution_id id) {
-    if (!id.valid() || id.value >= mentions_.size()) {
+    if (!id.valid()) {
       return;
     }
-    for (std::uint32_t slot = pool_[0].newer; mentions_[id.value] != 0;) {
-      const std::uint32_t newer = pool_[slot].newer;
-      if (pool_[slot].what.names(id)) {
+    for (std::uint32_t slot = by_age_.front(); mentions_.get(id) != 0;) {
+      const std::uint32_t newer = by_age_.after(slot);
+      if (pool_[slot].names(id)) {
         remove(slot);
       }
       slot = newer;
@@ -103,8 +103,8 @@ class execution_table {
   void save(archive_writer& out) const {
     out.section(tag, [&] {
       out.put(std::uint64_t{records_});
-      for (std::uint32_t slot = pool_[0].newer; slot != 0; slot = pool_[slot].newer) {
-        for_each_id(pool_[slot].what, [&](std::uint32_t id) { out.put(id); });
+      for (std::uint32_t slot = by_age_.front(); slot != none; slot = by_age_.after(slot)) {
+        for_each_id(pool_[slot], [&](execution_id id) { out.put(id.value); });
       }
     });
   }
@@ -143,7 +143,8 @@ class execution_table {
 
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
-    bytes sum{pool_.capacity() * sizeof(record_node) + mentions_.capacity() * sizeof(std::uint32_t)};
+    bytes sum = bytes{pool_.capacity() * sizeof(correlation) + free_.capacity() * sizeof(std::uint32_t)} +
+                mentions_.memory() + by_age_.memory();
     for (const group_level& level : levels_) {
       sum += bytes{level.links.capacity() * sizeof(link)} + level.newest.memory();
     }
@@ -188,11 +189,6 @@ class execution_table {
       return level == whole_record ? detail::absorb(h, next.value, 0) : h;
     }
   };
-  struct record_node {
-    correlation what{};
-    std::uint32_t older = 0;  // ring in the order of recording; node 0, which is no record, closes it
-    std::uint32_t newer = 0;  // or the next free node
-  };
   struct link {
     std::uint32_t older = none;
     std::uint32_t newer = none;
@@ -203,14 +199,13 @@ class execution_table {
   };
 
   [[nodiscard]] std::uint32_t newest(unsigned level, const correlation& c) const {
-    return levels_[level].newest.find(c.hash(level),
-                                      [&](std::uint32_t slot) { return pool_[slot].what.agrees(level, c); });
+    return levels_[level].newest.find(c.hash(level), [&](std::uint32_t slot) { return pool_[slot].agrees(level, c); });
   }
 
   // Moves a record, in a group already or not, to the front of its group.
   void make_newest(unsigned level, std::uint32_t slot) {
     group_level& g = levels_[level];
-    const correlation& c = pool_[slot].what;
+    const correlation& c = pool_[slot];
     const std::uint32_t front = newest(level, c);
     if (front == slot) {
       return;
@@ -236,21 +231,11 @@ class execution_table {
     g.links[slot] = {};
   }
 
-  void link_age(std::uint32_t slot) {
-    pool_[slot].older = pool_[0].older;
-    pool_[slot].newer = 0;
-    pool_[pool_[0].older].newer = slot;
-    pool_[0].older = slot;
-  }
-  void unlink_age(std::uint32_t slot) {
-    pool_[pool_[slot].older].newer = pool_[slot].newer;
-    pool_[pool_[slot].newer].older = pool_[slot].older;
-  }
-
   [[nodiscard]] std::uint32_t add(const correlation& c) {
-    std::uint32_t slot = free_;
-    if (slot != none) {
-      free_ = pool_[slot].newer;
+    std::uint32_t slot = none;
+    if (!free_.empty()) {
+      slot = free_.back();
+      free_.pop_back();
     } else {
       expects(pool_.size() < none, "more records than an execution correlation table can number");
       slot = static_cast<std::uint32_t>(pool_.size());
@@ -259,18 +244,13 @@ class execution_table {
         levels_[level].links.resize(pool_.size());
       }
     }
-    pool_[slot].what = c;
-    for_each_id(c, [&](std::uint32_t id) {
-      if (id >= mentions_.size()) {
-        mentions_.resize(std::size_t{id} + 1);
-      }
-      ++mentions_[id];
-    });
+    pool_[slot] = c;
+    for_each_id(c, [&](execution_id id) { ++mentions_[id]; });
     ++records_;
     return slot;
   }
   void remove(std::uint32_t slot) {
-    const correlation& c = pool_[slot].what;
+    const correlation& c = pool_[slot];
     for (unsigned level = lowest_; level <= whole_record; ++level) {
       group_level& g = levels_[level];
       const link l = g.links[slot];
@@ -282,28 +262,28 @@ class execution_table {
       }
       detach(g, slot);
     }
-    for_each_id(c, [&](std::uint32_t id) { --mentions_[id]; });
-    unlink_age(slot);
-    pool_[slot].newer = free_;
-    free_ = slot;
+    for_each_id(c, [&](execution_id id) { --mentions_[id]; });
+    by_age_.erase(slot);
+    free_.push_back(slot);
     --records_;
   }
   template <class Visit>
   static void for_each_id(const correlation& c, Visit&& visit) {
     for (const execution_id id : c.context.preceding) {
-      visit(id.value);
+      visit(id);
     }
-    visit(c.context.current.value);
-    visit(c.next.value);
+    visit(c.context.current);
+    visit(c.next);
   }
 
   unsigned lowest_;  // level
   std::size_t max_records_;
   std::size_t records_ = 0;
-  std::uint32_t free_ = none;
-  std::vector<record_node> pool_{record_node{}};
+  std::vector<correlation> pool_{};
+  detail::index_list by_age_{};        // slots of the pool, least recently recorded first
+  std::vector<std::uint32_t> free_{};  // other ones
   std::array<group_level, whole_record + 1> levels_{};
-  std::vector<std::uint32_t> mentions_{};  // by ID: how often the records name it
+  detail::id_map<execution_id, std::uint32_t> mentions_{};  // how often the records name an ID
 };
 
 }  // namespace v0

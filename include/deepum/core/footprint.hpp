@@ -3,6 +3,7 @@
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -238,17 +239,18 @@ class footprint {
 class footprint_table {
  public:
   /// The footprint of a launch; null where nothing has been learned of it. Cost: an index into a vector.
-  [[nodiscard]] footprint* find(execution_id id) { return id.value < by_id_.size() ? by_id_[id.value].get() : nullptr; }
+  [[nodiscard]] footprint* find(execution_id id) {
+    auto* const place = by_id_.find(id);
+    return place != nullptr ? place->get() : nullptr;
+  }
   [[nodiscard]] const footprint* find(execution_id id) const {
-    return id.value < by_id_.size() ? by_id_[id.value].get() : nullptr;
+    const auto* const place = by_id_.find(id);
+    return place != nullptr ? place->get() : nullptr;
   }
   /// The footprint of a launch, an empty one where there was none.
   [[nodiscard]] footprint& at(execution_id id) {
     expects(id.valid(), "a footprint is asked for without an execution ID");
-    if (id.value >= by_id_.size()) {
-      by_id_.resize(std::size_t{id.value} + 1);
-    }
-    std::unique_ptr<footprint>& place = by_id_[id.value];
+    std::unique_ptr<footprint>& place = by_id_[id];
     if (!place) {
       place = std::make_unique<footprint>();
     }
@@ -256,23 +258,19 @@ class footprint_table {
   }
   void replace(execution_id id, footprint with) { at(id) = std::move(with); }
   /// The ID will mean another launch. Does nothing where there is no footprint.
-  void forget(execution_id id) {
-    if (id.value < by_id_.size()) {
-      by_id_[id.value].reset();
-    }
-  }
+  void forget(execution_id id) { by_id_.reset(id); }
 
   /// Appends all footprints.
   void save(archive_writer& out) const {
     out.section(tag, [&] {
       out.put(static_cast<std::uint64_t>(
           std::count_if(by_id_.begin(), by_id_.end(), [](const auto& f) { return f != nullptr; })));
-      for (std::size_t id = 0; id < by_id_.size(); ++id) {
-        if (by_id_[id]) {
-          out.put(static_cast<std::uint32_t>(id));
-          by_id_[id]->save(out);
+      by_id_.for_each([&](execution_id id, const auto& f) {
+        if (f) {
+          out.put(id.value);
+          f->save(out);
         }
-      }
+      });
     });
   }
   /// A table that was saved.
@@ -298,7 +296,7 @@ class footprint_table {
 
   /// Heap memory held. Cost: linear in the number of IDs.
   [[nodiscard]] bytes memory() const {
-    bytes sum{by_id_.capacity() * sizeof(std::unique_ptr<footprint>)};
+    bytes sum = by_id_.memory();
     for (const std::unique_ptr<footprint>& f : by_id_) {
       sum += f ? bytes{sizeof(footprint)} + f->memory() : bytes{};
     }
@@ -308,7 +306,7 @@ class footprint_table {
  private:
   static constexpr archive_tag tag = make_archive_tag("foot");
 
-  std::vector<std::unique_ptr<footprint>> by_id_{};
+  detail::id_map<execution_id, std::unique_ptr<footprint>> by_id_{};
 };
 
 }  // namespace v0

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/strong_id.hpp>
 
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,25 +11,10 @@ namespace deepum {
 inline namespace v0 {
 
 /// Number of a launch: 1, 2, 3, ... in the order of issue over all streams of an arena. 0 is no launch.
-struct launch_id {
-  std::uint64_t value = 0;
-
-  constexpr launch_id() = default;
-  constexpr explicit launch_id(std::uint64_t v) : value(v) {}
-  [[nodiscard]] constexpr bool valid() const { return value != 0; }
-  friend constexpr auto operator<=>(launch_id, launch_id) = default;
-  friend constexpr bool operator==(launch_id, launch_id) = default;  // nvcc does not define the implied one
-};
+using launch_id = strong_id<struct launch_tag, std::uint64_t, zero_is::none>;
 
 /// Number of a stream within its arena. History is kept for each stream.
-struct stream_id {
-  std::uint16_t value = 0;
-
-  constexpr stream_id() = default;
-  constexpr explicit stream_id(std::uint16_t v) : value(v) {}
-  friend constexpr auto operator<=>(stream_id, stream_id) = default;
-  friend constexpr bool operator==(stream_id, stream_id) = default;  // nvcc does not define the implied one
-};
+using stream_id = strong_id<struct stream_tag, std::uint16_t>;
 
 /// What a launch does with memory.
 enum class access : std::uint8_t {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -22,11 +23,8 @@ inline namespace v0 {
 class live_bytes {
  public:
   /// @param blocks  Number of blocks in the arena's address range.
-  /// @param block   Size of one.
-  explicit live_bytes(std::uint32_t blocks, bytes block = block_size)
-      : block_(block),
-        allocated_(blocks),
-        live_(blocks) {}
+  /// @param grid    How that range is cut into blocks.
+  live_bytes(std::uint32_t blocks, block_grid grid) : block_(grid.block()), allocated_(blocks), live_(blocks) {}
 
   [[nodiscard]] liveness of(block_id b) const {
     if (live_[b.value] > 0) {
@@ -72,9 +70,9 @@ class live_bytes {
     });
     // A block whose last live bytes went, and whose other bytes are inactive, is dead too.
     for (const block_range& r : died) {
-      for (std::uint32_t b = r.begin_value(); b < r.end_value(); ++b) {
-        if (allocated_[b] > 0) {
-          append_merged(changed, block_id{b});
+      for (const block_id b : r) {
+        if (allocated_[b.value] > 0) {
+          append_merged(changed, b);
         }
       }
     }

@@ -24,12 +24,12 @@ inline namespace v0 {
 /// Not synchronised. Cost: logarithmic in the number of gaps, for alignments of up to a block.
 class range_allocator {
  public:
-  static constexpr bytes granularity{256};                        ///< every range begins and ends at a multiple
-  static constexpr bytes largest_block{std::uint64_t{32} << 20};  ///< that a block may be
+  static constexpr bytes granularity{256};        ///< every range begins and ends at a multiple
+  static constexpr bytes largest_block = 32_MiB;  ///< that a block may be
 
   /// @param capacity  Length of the address range; a multiple of `granularity`.
   /// @param block     Size of a block, a power of two of at most 32 MiB.
-  explicit range_allocator(bytes capacity, bytes block = block_size)
+  range_allocator(bytes capacity, bytes block)
       : capacity_(capacity),
         free_(capacity),
         block_(block),

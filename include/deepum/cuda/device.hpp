@@ -57,8 +57,8 @@ enum class evicted_chunks : std::uint8_t {
 class fault_feed;
 
 /// What a chunk of mapped memory may have.
-inline constexpr bytes smallest_chunk{std::uint64_t{2} << 20};
-inline constexpr bytes largest_chunk{std::uint64_t{32} << 20};
+inline constexpr bytes smallest_chunk = 2_MiB;
+inline constexpr bytes largest_chunk = 32_MiB;
 
 /// How a device is used.
 struct device_options {
@@ -73,7 +73,7 @@ struct device_options {
   /// @name Mapped memory
   /// @{
   /// Size of its blocks: a power of two, 2 to 32 MiB (docs/adr/0007). DEEPUM_CHUNK in the environment overrides it.
-  bytes chunk{std::uint64_t{16} << 20};
+  bytes chunk = 16_MiB;
   evicted_chunks evicted = evicted_chunks::unmapped;
   bytes host_limit{};  ///< host memory to hold at most; 0: what the host gives
   /// @}

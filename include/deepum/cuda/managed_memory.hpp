@@ -59,7 +59,7 @@ class managed_memory final : public memory_space {
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
   static constexpr memory_capabilities traits{.commands_in_flight = 16,
-                                              .bytes_in_flight = bytes{std::uint64_t{128} << 20}};
+                                              .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks. Pages are populated when they are touched.
   /// @errors  `status::unsupported` where pages cannot move while kernels run, `status::out_of_arena_space` above
@@ -165,7 +165,7 @@ class managed_memory final : public memory_space {
 
   /// Blocks that hold device memory without being there. When the device is full, the driver may have taken it back.
   [[nodiscard]] std::uint64_t kept_chunks(bytes free) const;
-  static constexpr bytes nearly_full{std::uint64_t{64} << 20};
+  static constexpr bytes nearly_full = 64_MiB;
 
   void note_arrival(block_range range);
 

@@ -55,7 +55,7 @@ class mapped_memory final : public memory_space {
   static constexpr memory_capabilities traits{.faults = false,
                                               .keeps_home_copy = true,
                                               .commands_in_flight = 32,
-                                              .bytes_in_flight = bytes{std::uint64_t{256} << 20}};
+                                              .bytes_in_flight = 256_MiB};
 
   /// @param capacity  Length of the address range; rounded up to whole chunks.
   /// @errors  `status::unsupported`, `status::invalid_argument` for a chunk size that cannot be,
@@ -277,7 +277,7 @@ class mapped_memory final : public memory_space {
   void give_all_back();
 
   static constexpr auto look_every = std::chrono::microseconds(10);
-  static constexpr bytes piece{std::uint64_t{16} << 20};   // of what leaves
+  static constexpr bytes piece = 16_MiB;                   // of what leaves
   static constexpr std::size_t pieces_in_flight = 2;       // one moves, the next is ready
   static constexpr std::uint32_t most_mapped_between = 8;  // blocks, between two pieces
   static constexpr std::uint32_t most_in_a_row = 4;        // pieces, without a pause for copies of the program

@@ -19,7 +19,7 @@ class virtual_memory {
  public:
   using handle = CUmemGenericAllocationHandle;
 
-  static constexpr bytes granularity{std::uint64_t{2} << 20};
+  static constexpr bytes granularity = 2_MiB;
 
   /// @param ordinal  Of the device.
   /// @errors  `status::unsupported` where the driver, the device or the toolkit has no such memory.

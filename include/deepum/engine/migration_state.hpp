@@ -123,7 +123,7 @@ class recent_peak {
 /// Not synchronised: used under the engine's state lock.
 struct migration_state {
   migration_state(std::uint32_t blocks, location device, bytes unit)
-      : map(blocks, device, 0, unit),
+      : map(blocks, device, 0, block_grid{unit}),
         notes(map.size()) {}
 
   block_map map;

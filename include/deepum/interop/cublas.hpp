@@ -145,7 +145,7 @@ using scalar_of = typename detail::blas_element<C>::scalar;
 template <memory_kind Memory>
 class cublas_calls {
  public:
-  static constexpr bytes default_workspace{std::uint64_t{32} << 20};  // what NVIDIA recommends for Hopper
+  static constexpr bytes default_workspace = 32_MiB;  // what NVIDIA recommends for Hopper
 
   /// Creates a handle. Cost: some milliseconds.
   /// @param workspace  0: none, cuBLAS then takes memory of its own beside the arena.

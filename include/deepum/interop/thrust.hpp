@@ -2,6 +2,7 @@
 
 #include <deepum/arena.hpp>
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/engine/migration_state.hpp>
@@ -191,7 +192,7 @@ class thrust_calls {
       if (size.count != 0 && !operands.empty()) {
         const std::uint64_t blocks = room(name, operands);
         const bytes offset = *owner_.offset_of(storage_.data());
-        if (blocks_of(offset, size, owner_.block()).count > blocks) {
+        if (block_grid{owner_.block()}.blocks_of(offset, size).count > blocks) {
           const bool whole_blocks = offset / owner_.block() * owner_.block() == offset;
           return whole_blocks ? std::min(size, blocks * owner_.block()) : bytes{};
         }

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/policy/plan_writing.hpp>
 
@@ -32,18 +33,18 @@ class advisor {
   void on_launch(execution_id id, const launch_record& record, const block_map& map) {
     ++launches_;
     for (const block_access& a : record.accesses) {
-      for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
-        use& u = at(block_id{b});
+      for (const block_id b : a.range) {
+        use& u = uses_[b];
         u.declared = true;
-        settle_elsewhere(u, block_id{b}, map);
-        a.mode == access::read ? read(u, block_id{b}, id, map) : write(u, block_id{b}, map);
+        settle_elsewhere(u, b, map);
+        a.mode == access::read ? read(u, b, id, map) : write(u, b, map);
       }
     }
   }
 
   /// @param id  The launch that faulted; none where that is not known.
   void on_fault(const fault_record& fault, execution_id id, const block_map& map) {
-    use& u = at(fault.block);
+    use& u = uses_[fault.block];
     if (fault.mode != access::read) {
       settle_elsewhere(u, fault.block, map);
       u.long_gaps = 0;
@@ -70,12 +71,7 @@ class advisor {
   }
 
   /// The ID means another launch from now on, which has read nothing.
-  void forget(execution_id id) {
-    if (id.value >= retired_at_.size()) {
-      retired_at_.resize(std::size_t{id.value} + 1);
-    }
-    retired_at_[id.value] = launches_;
-  }
+  void forget(execution_id id) { retired_at_[id] = launches_; }
 
   /// Puts the commands that have come up in front of a plan.
   void write(plan& out) {
@@ -83,9 +79,7 @@ class advisor {
     pending_.clear();
   }
 
-  [[nodiscard]] bytes memory() const {
-    return bytes{uses_.capacity() * sizeof(use) + retired_at_.capacity() * sizeof(std::uint64_t)};
-  }
+  [[nodiscard]] bytes memory() const { return uses_.memory() + retired_at_.memory(); }
 
  private:
   struct use {
@@ -100,15 +94,9 @@ class advisor {
     std::uint64_t first_read = 0;  // the same, of the first reader's
   };
 
-  use& at(block_id b) {
-    if (b.value >= uses_.size()) {
-      uses_.resize(std::size_t{b.value} + 1);
-    }
-    return uses_[b.value];
-  }
-
   void read(use& u, block_id b, execution_id id, const block_map& map) {
-    const bool retired = u.first_reader.value < retired_at_.size() && retired_at_[u.first_reader.value] >= u.first_read;
+    const std::uint64_t* const retired_at = retired_at_.find(u.first_reader);
+    const bool retired = retired_at != nullptr && *retired_at >= u.first_read;
     if (!u.first_reader.valid() || (retired && !u.read_mostly)) {
       u.first_reader = id;
       u.first_read = launches_;
@@ -138,8 +126,8 @@ class advisor {
                    0xffffffffU);
   }
 
-  std::vector<use> uses_{};                  // by block
-  std::vector<std::uint64_t> retired_at_{};  // by ID: number of the launch before; 0: never was
+  detail::id_map<block_id, use> uses_{};
+  detail::id_map<execution_id, std::uint64_t> retired_at_{};  // number of the launch before; 0: it never was
   plan pending_{};
   std::uint64_t launches_ = 0;
 };

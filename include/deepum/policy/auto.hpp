@@ -158,8 +158,8 @@ class auto_policy final : public policy {
 
   void on_migrated(block_range range, location to, const block_map& map) override {
     gate_.stir();
-    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-      set_resident(block_id{b}, map.resident(block_id{b}));
+    for (const block_id b : range) {
+      set_resident(b, map.resident(b));
     }
     if (step_follower* const follower = step_.follower()) {
       to == map.device() ? follower->arrived(range) : follower->left(range);
@@ -188,8 +188,8 @@ class auto_policy final : public policy {
     if (range.end_value() > held_by_host_.size()) {
       held_by_host_.resize(range.end_value());
     }
-    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-      held_by_host_[b] = launches_ + 1;
+    for (const block_id b : range) {
+      held_by_host_[b.value] = launches_ + 1;
     }
     look_again(range);
   }
@@ -303,7 +303,7 @@ class auto_policy final : public policy {
   static constexpr std::size_t predictions_per_launch = 64;
   static constexpr std::size_t idle_streams_followed = 32;  // whose predictions are kept, where many are idle
   static constexpr std::uint64_t unsteady_for = 1024;       // launches after one whose blocks cannot be known
-  static constexpr bytes most_room_for_faults{std::uint64_t{256} << 20};
+  static constexpr bytes most_room_for_faults = 256_MiB;
   static constexpr std::size_t clean_among = 128;  // blocks beyond those wanted that are looked at, to find clean ones
   static constexpr std::uint64_t room_distance = 64;  // what is needed sooner does not leave for such room
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
@@ -492,8 +492,8 @@ class auto_policy final : public policy {
     }
     for (const std::uint16_t i : active_) {
       per_stream& s = streams_[i];
-      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-        s.settled = std::min<std::size_t>(s.settled, s.ahead->next_use(block_id{b}).value_or(never));
+      for (const block_id b : range) {
+        s.settled = std::min<std::size_t>(s.settled, s.ahead->next_use(b).value_or(never));
       }
     }
   }
@@ -585,19 +585,19 @@ class auto_policy final : public policy {
   bool collect_missing_of(const block_map& map, const upcoming_launch& l, std::uint64_t distance, std::uint32_t most) {
     bool all_there = true;
     for (const block_range r : *l.needs) {
-      for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-        if (map.present(block_id{b}) || detail::is_dead(map[block_id{b}])) {
-          if (map.resident(block_id{b})) {
-            set_resident(block_id{b}, true);
+      for (const block_id b : r) {
+        if (map.present(b) || detail::is_dead(map[b])) {
+          if (map.resident(b)) {
+            set_resident(b, true);
           }
           continue;
         }
         all_there = false;
-        if (planned_[b] == plan_number_ || (!l.issued() && held_by_host(block_id{b}))) {
+        if (planned_[b.value] == plan_number_ || (!l.issued() && held_by_host(b))) {
           continue;
         }
-        planned_[b] = plan_number_;
-        missing_.push_back({block_id{b}, distance, l.issued()});
+        planned_[b.value] = plan_number_;
+        missing_.push_back({b, distance, l.issued()});
         if (missing_.size() == most) {
           return false;
         }
@@ -711,10 +711,10 @@ class auto_policy final : public policy {
       const std::size_t from = victims_.size();
       const need_list needs = (*streams_[stream].ahead)[at].needs;
       for (const block_range r : *needs) {
-        for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-          set_resident(block_id{b}, map.resident(block_id{b}));
-          if (map.resident(block_id{b}) && next_use(block_id{b}) == distance) {
-            consider(map, block_id{b}, distance);
+        for (const block_id b : r) {
+          set_resident(b, map.resident(b));
+          if (map.resident(b) && next_use(b) == distance) {
+            consider(map, b, distance);
           }
         }
       }

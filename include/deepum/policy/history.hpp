@@ -4,6 +4,7 @@
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/execution_id_table.hpp>
 #include <deepum/core/execution_table.hpp>
+#include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
@@ -48,10 +49,7 @@ class history {
   /// A launch was issued: identifies it, and records that it follows the one before it on its stream.
   /// Cost: a few hash look-ups.
   observation observe(stream_id stream, const launch_signature& signature) {
-    if (stream.value >= streams_.size()) {
-      streams_.resize(std::size_t{stream.value} + 1);
-    }
-    execution_context& context = streams_[stream.value].last;
+    execution_context& context = streams_[stream].last;
     context = this->context(stream);
     const std::optional<execution_id> expected = predict(context);
     const identified found = ids_.identify(signature, expected.value_or(execution_id{}));
@@ -67,7 +65,7 @@ class history {
       successions_.record(context, found.id);
     }
     context.push(found.id);
-    streams_[stream.value].at = ++observed_;
+    streams_[stream].at = ++observed_;
     seen.context = context;
     ++counts_[static_cast<std::size_t>(seen.was)];
     return seen;
@@ -80,23 +78,16 @@ class history {
 
   /// The last four launches of a stream.
   [[nodiscard]] execution_context context(stream_id stream) const {
-    if (stream.value >= streams_.size()) {
-      return {};
-    }
     // An ID that has been retired since means another launch by now, which the stream has not had.
-    const one_stream& s = streams_[stream.value];
+    const one_stream s = streams_.get(stream);
     execution_context context = s.last;
     for (execution_id* id : {&context.preceding[0], &context.preceding[1], &context.preceding[2], &context.current}) {
-      *id = id->value < retired_at_.size() && retired_at_[id->value] >= s.at ? execution_id{} : *id;
+      *id = retired_at_.find(*id) != nullptr && retired_at_.get(*id) >= s.at ? execution_id{} : *id;
     }
     return context;
   }
   /// A stream was closed: whoever gets its number has launched nothing.
-  void close(stream_id stream) {
-    if (stream.value < streams_.size()) {
-      streams_[stream.value] = {};
-    }
-  }
+  void close(stream_id stream) { streams_.reset(stream); }
 
   /// Appends the launches and which follow which. The last launches of the streams belong to this run.
   void save(archive_writer& out) const {
@@ -129,8 +120,7 @@ class history {
   [[nodiscard]] std::uint64_t count(outcome o) const { return counts_[static_cast<std::size_t>(o)]; }
   [[nodiscard]] std::uint32_t execution_ids() const { return ids_.size(); }
   [[nodiscard]] bytes memory() const {
-    return ids_.memory() + successions_.memory() +
-           bytes{streams_.capacity() * sizeof(one_stream) + retired_at_.capacity() * sizeof(std::uint64_t)};
+    return ids_.memory() + successions_.memory() + streams_.memory() + retired_at_.memory();
   }
 
  private:
@@ -144,18 +134,15 @@ class history {
   // The number will mean another launch, so no stream may seem to have had it before.
   void forget(execution_id retired) {
     successions_.forget(retired);
-    if (retired.value >= retired_at_.size()) {
-      retired_at_.resize(std::size_t{retired.value} + 1);
-    }
-    retired_at_[retired.value] = observed_;
+    retired_at_[retired] = observed_;
   }
 
   recognition how_;
   execution_table::match match_;
   execution_id_table ids_;
   execution_table successions_;
-  std::vector<one_stream> streams_{};
-  std::vector<std::uint64_t> retired_at_{};  // by ID: launches observed until it was retired last; 0: never was
+  detail::id_map<stream_id, one_stream> streams_{};
+  detail::id_map<execution_id, std::uint64_t> retired_at_{};  // launches observed until it was; 0: it never was
   std::uint64_t observed_ = 0;
   std::uint64_t counts_[3] = {};
 };

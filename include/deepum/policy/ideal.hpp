@@ -50,15 +50,14 @@ class ideal_policy final : public policy {
     std::size_t kept = 0;
     for (const block_range range : wanted_) {
       bool missing = false;
-      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-        if (map.present(block_id{b}) || detail::is_dead(map[block_id{b}])) {
+      for (const block_id b : range) {
+        if (map.present(b) || detail::is_dead(map[b])) {
           continue;
         }
         missing = true;
         if (room != 0) {
           --room;
-          detail::append(out, {.what = action::prefetch, .why = reason::requested, .to = map.device()}, block_id{b},
-                         range.count);
+          detail::append(out, {.what = action::prefetch, .why = reason::requested, .to = map.device()}, b, range.count);
         }
       }
       if (missing) {
@@ -80,15 +79,15 @@ class ideal_policy final : public policy {
     if (range.end_value() > is_wanted_.size()) {
       is_wanted_.resize(range.end_value());
     }
-    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-      if (is_wanted_[b]) {
+    for (const block_id b : range) {
+      if (is_wanted_[b.value]) {
         continue;
       }
-      is_wanted_[b] = true;
-      if (b != range.begin_value() && !wanted_.empty() && wanted_.back().end_value() == b) {
+      is_wanted_[b.value] = true;
+      if (b.value != range.begin_value() && !wanted_.empty() && wanted_.back().end_value() == b.value) {
         ++wanted_.back().count;
       } else {
-        wanted_.push_back({block_id{b}, 1});
+        wanted_.push_back({b, 1});
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/footprint.hpp>
+#include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ class footprint_needs {
 
   /// A launch with this ID was issued.
   void declare(execution_id id, const launch_record& record) {
-    std::vector<block_access>& before = slot(declared_, id);
+    std::vector<block_access>& before = declared_[id];
     footprint* known = footprints_.find(id);
     if (known != nullptr && before == record.accesses) {
       return;
@@ -79,7 +80,7 @@ class footprint_needs {
     for (const block_access& a : record.accesses) {
       f.touch(a.range, a.mode, true);
     }
-    slot(lists_, id).reset();
+    lists_[id].reset();
   }
 
   /// It faulted. @returns  Whether `of(id)` is another list now.
@@ -91,8 +92,8 @@ class footprint_needs {
     }
     f.touch({block, 1}, mode, false);
     if (grows) {
-      slot(lists_, id).reset();
-      learning& l = slot(learning_, id);
+      lists_[id].reset();
+      learning& l = learning_[id];
       ++l.now;
       l.other += block.value < l.absent.size() && l.absent[block.value] ? 1 : 0;
       if (l.settled != 0) {
@@ -104,10 +105,11 @@ class footprint_needs {
 
   /// It finished. @returns  Whether `of(id)` is another list now.
   bool finish(execution_id id, const block_map& map) {
-    if (id.value >= learning_.size()) {
+    learning* const known = learning_.find(id);
+    if (known == nullptr) {
       return false;  // it has never faulted
     }
-    learning& l = learning_[id.value];
+    learning& l = *known;
     if (l.unlearned_runs != 0) {
       --l.unlearned_runs;
       return false;
@@ -145,12 +147,13 @@ class footprint_needs {
   /// Whether the launch uses the same blocks whenever it comes, as far as is known. Of one that does not, only what it
   /// declares is known.
   [[nodiscard]] bool steady(execution_id id) const {
-    return id.value >= learning_.size() || learning_[id.value].unlearned_runs == 0;
+    const learning* const l = learning_.find(id);
+    return l == nullptr || l->unlearned_runs == 0;
   }
 
   /// The blocks that a launch with this ID needs; an empty list where nothing is known. Never null.
   [[nodiscard]] need_list of(execution_id id) {
-    need_list& list = slot(lists_, id);
+    need_list& list = lists_[id];
     if (!list) {
       std::vector<block_range> ranges;
       if (const footprint* f = footprints_.find(id)) {
@@ -176,9 +179,9 @@ class footprint_needs {
 
   void forget(execution_id id) {
     footprints_.forget(id);
-    slot(learning_, id) = {};
-    slot(declared_, id) = {};
-    slot(lists_, id).reset();
+    learning_.reset(id);
+    declared_.reset(id);
+    lists_.reset(id);
   }
 
   /// Appends what is known of all launches that are over.
@@ -187,25 +190,24 @@ class footprint_needs {
       footprints_.save(out);
       out.put(static_cast<std::uint64_t>(
           std::count_if(declared_.begin(), declared_.end(), [](const auto& d) { return !d.empty(); })));
-      for (std::size_t id = 0; id < declared_.size(); ++id) {
-        if (!declared_[id].empty()) {
-          out.put(static_cast<std::uint32_t>(id));
-          put(out, declared_[id]);
+      declared_.for_each([&](execution_id id, const std::vector<block_access>& d) {
+        if (!d.empty()) {
+          out.put(id.value);
+          put(out, d);
         }
-      }
+      });
       out.put(static_cast<std::uint64_t>(
           std::count_if(learning_.begin(), learning_.end(), [](const learning& l) { return !l.empty(); })));
-      for (std::size_t id = 0; id < learning_.size(); ++id) {
-        const learning& l = learning_[id];
+      learning_.for_each([&](execution_id id, const learning& l) {
         if (!l.empty()) {
-          out.put(static_cast<std::uint32_t>(id));
+          out.put(id.value);
           out.put(l.blocks);
           out.put(l.surprises);
           out.put(l.unlearned_runs);
           out.put(l.settled);
           put(out, l.since);
         }
-      }
+      });
     });
   }
   /// Takes what was saved, in place of its own.
@@ -213,8 +215,8 @@ class footprint_needs {
   /// @param blocks   Of the arena; no others may be named.
   /// @errors         `status::bad_format`; then nothing has changed.
   void load(archive_reader& in, execution_id last_id, std::uint32_t blocks) {
-    std::vector<std::vector<block_access>> declared;
-    std::vector<learning> learned;
+    detail::id_map<execution_id, std::vector<block_access>> declared;
+    detail::id_map<execution_id, learning> learned;
     footprints_ = in.section(tag, [&] {
       footprint_table footprints = footprint_table::load(in, last_id, blocks);
       const std::size_t count = in.get_count(sizeof(std::uint32_t) + sizeof(std::uint64_t));
@@ -224,8 +226,8 @@ class footprint_needs {
         if (id <= before || id > last_id || footprints.find(id) == nullptr) {
           in.refuse("a declaration of an execution ID that there is not, or out of order");
         }
-        slot(declared, id) = load_accesses(in, blocks);
-        if (slot(declared, id).empty()) {
+        declared[id] = load_accesses(in, blocks);
+        if (declared[id].empty()) {
           in.refuse("a declaration names nothing");
         }
         before = id;
@@ -239,9 +241,10 @@ class footprint_needs {
   }
 
   [[nodiscard]] bytes memory() const {
-    bytes sum =
-        footprints_.memory() + memory_of(lists_) +
-        bytes{declared_.capacity() * sizeof(std::vector<block_access>) + learning_.capacity() * sizeof(learning)};
+    bytes sum = footprints_.memory() + declared_.memory() + learning_.memory() + lists_.memory();
+    for (const need_list& l : lists_) {
+      sum += l ? bytes{sizeof(std::vector<block_range>) + l->capacity() * sizeof(block_range)} : bytes{};
+    }
     for (const auto& d : declared_) {
       sum += bytes{d.capacity() * sizeof(block_access)};
     }
@@ -252,22 +255,6 @@ class footprint_needs {
   }
 
  private:
-  // A slot for each ID.
-  template <class T>
-  static T& slot(std::vector<T>& by_id, execution_id id) {
-    if (id.value >= by_id.size()) {
-      by_id.resize(std::size_t{id.value} + 1);
-    }
-    return by_id[id.value];
-  }
-  [[nodiscard]] static bytes memory_of(const std::vector<need_list>& lists) {
-    bytes sum{lists.capacity() * sizeof(need_list)};
-    for (const need_list& l : lists) {
-      sum += l ? bytes{sizeof(std::vector<block_range>) + l->capacity() * sizeof(block_range)} : bytes{};
-    }
-    return sum;
-  }
-
   static constexpr archive_tag tag = make_archive_tag("need");
 
   // What faults have taught of a launch.
@@ -294,17 +281,17 @@ class footprint_needs {
   void relearn(execution_id id, const std::vector<block_access>& learned) {
     footprints_.replace(id, footprint{});
     footprint& f = footprints_.at(id);
-    for (const block_access& a : slot(declared_, id)) {
+    for (const block_access& a : declared_[id]) {
       f.touch(a.range, a.mode, true);
     }
     for (const block_access& a : learned) {
       f.touch(a.range, a.mode, false);
     }
-    slot(lists_, id).reset();
+    lists_[id].reset();
   }
 
   static void load_learning(archive_reader& in, execution_id last_id, std::uint32_t blocks,
-                            std::vector<learning>& out) {
+                            detail::id_map<execution_id, learning>& out) {
     const std::size_t count = in.get_count(5 * sizeof(std::uint32_t) + sizeof(std::uint64_t));
     execution_id before{};
     for (std::size_t i = 0; i < count; ++i) {
@@ -312,7 +299,7 @@ class footprint_needs {
       if (id <= before || id > last_id) {
         in.refuse("faults of an execution ID that there is not, or out of order");
       }
-      learning& l = slot(out, id);
+      learning& l = out[id];
       l.blocks = in.get<std::uint32_t>();
       l.surprises = in.get<std::uint32_t>();
       l.unlearned_runs = in.get<std::uint32_t>();
@@ -346,9 +333,9 @@ class footprint_needs {
   }
 
   footprint_table footprints_{};
-  std::vector<std::vector<block_access>> declared_{};  // by ID: as last declared
-  std::vector<learning> learning_{};                   // by ID
-  std::vector<need_list> lists_{};                     // by ID: null where it has to be made again
+  detail::id_map<execution_id, std::vector<block_access>> declared_{};  // as last declared
+  detail::id_map<execution_id, learning> learning_{};
+  detail::id_map<execution_id, need_list> lists_{};  // null where it has to be made again
 };
 
 }  // namespace v0

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/index_list.hpp>
 #include <deepum/policy/plan_writing.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
@@ -21,16 +22,12 @@ class lru_policy final : public policy {
 
   [[nodiscard]] std::string_view name() const override { return "lru"; }
 
-  void on_launch(const launch_record& record, const block_map& map) override {
+  void on_launch(const launch_record& record, const block_map&) override {
     ++launches_;
     gate_.stir();
-    if (links_.empty()) {
-      links_.resize(std::size_t{map.size()} + 1);
-      links_.back() = {map.size(), map.size()};
-    }
     for (const block_access& a : record.accesses) {
-      for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
-        use(b);
+      for (const block_id b : a.range) {
+        by_use_.move_to_back(b.value);
       }
     }
     in_flight_.push_back(record);
@@ -41,9 +38,7 @@ class lru_policy final : public policy {
   }
   void on_fault(const fault_record& fault, const block_map&) override {
     gate_.stir();
-    if (!links_.empty()) {
-      use(fault.block.value);
-    }
+    by_use_.move_to_back(fault.block.value);
   }
   void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
   void on_live(block_range, const block_map&) override { gate_.stir(); }
@@ -59,9 +54,9 @@ class lru_policy final : public policy {
     const std::uint32_t most = detail::blocks_per_plan(map);
     for (const launch_record& l : in_flight_) {
       for (const block_access& a : l.accesses) {
-        for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
-          if (missing_.size() != most && !map.present(block_id{b}) && !detail::is_dead(map[block_id{b}])) {
-            missing_.emplace_back(b);
+        for (const block_id b : a.range) {
+          if (missing_.size() != most && !map.present(b) && !detail::is_dead(map[b])) {
+            missing_.push_back(b);
           }
         }
       }
@@ -84,44 +79,24 @@ class lru_policy final : public policy {
   }
 
   [[nodiscard]] policy_statistics statistics() const override {
-    return {.launches = launches_, .unpredicted = launches_, .table_bytes = links_.capacity() * sizeof(link)};
+    return {.launches = launches_, .unpredicted = launches_, .table_bytes = by_use_.memory().count};
   }
 
  private:
-  struct link {
-    std::uint32_t older = unlinked;
-    std::uint32_t newer = unlinked;
-  };
-  static constexpr std::uint32_t unlinked = 0xffffffffU;
-
-  [[nodiscard]] std::uint32_t sentinel() const { return static_cast<std::uint32_t>(links_.size() - 1); }
-
-  // The block becomes the one used last.
-  void use(std::uint32_t b) {
-    if (links_[b].older != unlinked) {
-      links_[links_[b].older].newer = links_[b].newer;
-      links_[links_[b].newer].older = links_[b].older;
-    }
-    const std::uint32_t newest = links_[sentinel()].older;
-    links_[b] = {newest, sentinel()};
-    links_[newest].newer = b;
-    links_[sentinel()].older = b;
-  }
-
   // What nothing in flight uses leaves, the least recently used first; dead contents before all others.
   std::int64_t make_room(const block_map& map, std::int64_t needed, plan& out) {
     std::int64_t made = 0;
     for (const bool dead : {true, false}) {
-      for (std::uint32_t b = links_.empty() ? 0 : links_[sentinel()].newer;
-           made < needed && !links_.empty() && b != sentinel(); b = links_[b].newer) {
-        const block_state& s = map[block_id{b}];
-        if (map.resident(block_id{b}) && s.moving == motion::none && s.users == 0 && detail::is_dead(s) == dead) {
+      for (std::uint32_t i = by_use_.front(); made < needed && i != detail::index_list::none; i = by_use_.after(i)) {
+        const block_id b{i};
+        const block_state& s = map[b];
+        if (map.resident(b) && s.moving == motion::none && s.users == 0 && detail::is_dead(s) == dead) {
           command c{.what = action::evict, .why = reason::make_room, .to = location::host()};
           if (dead) {
             c.what = action::discard;
             c.why = reason::dead;
           }
-          detail::append(out, c, block_id{b}, detail::blocks_per_command(map));
+          detail::append(out, c, b, detail::blocks_per_command(map));
           ++made;
         }
       }
@@ -131,7 +106,7 @@ class lru_policy final : public policy {
 
   policy_options options_;
   std::deque<launch_record> in_flight_{};
-  std::vector<link> links_{};  // by block, and where the list begins and ends: blocks in the order of their last use
+  detail::index_list by_use_{};  // blocks in the order of their last use
   std::vector<block_id> missing_{};
   detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;

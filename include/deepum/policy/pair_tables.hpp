@@ -4,6 +4,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_table.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
@@ -57,29 +58,25 @@ class block_walk {
 
   /// Marks a block as visited. @returns  Whether it had not been.
   bool visit(block_id b) {
-    if (b.value >= visited_.size()) {
-      visited_.resize(std::size_t{b.value} + 1);
-    }
-    if (visited_[b.value] == epoch_) {
+    std::uint32_t& visited = visited_[b];
+    if (visited == epoch_) {
       return false;
     }
-    visited_[b.value] = epoch_;
+    visited = epoch_;
     found_.push_back(b);
     return true;
   }
   /// The block visited last.
   [[nodiscard]] block_id last() const { return found_.back(); }
 
-  [[nodiscard]] bytes memory() const {
-    return bytes{found_.capacity() * sizeof(block_id) + visited_.capacity() * sizeof(std::uint32_t)};
-  }
+  [[nodiscard]] bytes memory() const { return bytes{found_.capacity() * sizeof(block_id)} + visited_.memory(); }
 
  private:
   const block_table* table_ = nullptr;
-  std::vector<block_id> found_{};         // in the order of visits
-  std::size_t expanded_ = 0;              // of those: their successors have been looked at
-  std::size_t given_ = 0;                 // of those: returned by next()
-  std::vector<std::uint32_t> visited_{};  // by block: the walk that visited it last
+  std::vector<block_id> found_{};                      // in the order of visits
+  std::size_t expanded_ = 0;                           // of those: their successors have been looked at
+  std::size_t given_ = 0;                              // of those: returned by next()
+  detail::id_map<block_id, std::uint32_t> visited_{};  // the walk that visited it last
   std::uint32_t epoch_ = 0;
 };
 
@@ -99,7 +96,8 @@ class pair_tables {
 
   /// The table of a launch; null where it has never faulted.
   [[nodiscard]] const block_table* find(execution_id id) const {
-    return id.value < by_id_.size() && by_id_[id.value] ? &by_id_[id.value]->table : nullptr;
+    const auto* const place = by_id_.find(id);
+    return place != nullptr && *place ? &(*place)->table : nullptr;
   }
 
   /// A launch faulted. Faults of a launch come in order of time, and before `finish`.
@@ -120,9 +118,7 @@ class pair_tables {
 
   /// The ID will mean another launch.
   void forget(execution_id id) {
-    if (id.value < by_id_.size()) {
-      by_id_[id.value].reset();
-    }
+    by_id_.reset(id);
     std::erase_if(runs_, [&](const run& r) { return r.id == id; });
   }
 
@@ -134,13 +130,13 @@ class pair_tables {
       out.put(shape_.successors);
       out.put(static_cast<std::uint64_t>(
           std::count_if(by_id_.begin(), by_id_.end(), [](const auto& e) { return e != nullptr; })));
-      for (std::size_t id = 0; id < by_id_.size(); ++id) {
-        if (by_id_[id]) {
-          out.put(static_cast<std::uint32_t>(id));
-          out.put(std::uint64_t{by_id_[id]->most_faults});
-          by_id_[id]->table.save(out);
+      by_id_.for_each([&](execution_id id, const auto& e) {
+        if (e) {
+          out.put(id.value);
+          out.put(std::uint64_t{e->most_faults});
+          e->table.save(out);
         }
-      }
+      });
     });
   }
   /// Tables that were saved.
@@ -177,7 +173,7 @@ class pair_tables {
   }
 
   [[nodiscard]] bytes memory() const {
-    bytes sum = walk_.memory() + bytes{by_id_.capacity() * sizeof(by_id_[0])};
+    bytes sum = walk_.memory() + by_id_.memory();
     for (const auto& e : by_id_) {
       sum += e ? bytes{sizeof(entry)} + e->table.memory() : bytes{};
     }
@@ -198,13 +194,11 @@ class pair_tables {
   };
 
   entry& table_of(execution_id id) {
-    if (id.value >= by_id_.size()) {
-      by_id_.resize(std::size_t{id.value} + 1);
+    std::unique_ptr<entry>& place = by_id_[id];
+    if (!place) {
+      place = std::make_unique<entry>(entry{block_table{shape_}});
     }
-    if (!by_id_[id.value]) {
-      by_id_[id.value] = std::make_unique<entry>(entry{block_table{shape_}});
-    }
-    return *by_id_[id.value];
+    return *place;
   }
   run& run_of(launch_id launch, execution_id id) {
     for (run& r : runs_) {
@@ -244,7 +238,7 @@ class pair_tables {
   }
 
   block_table_shape shape_;
-  std::vector<std::unique_ptr<entry>> by_id_{};
+  detail::id_map<execution_id, std::unique_ptr<entry>> by_id_{};
   std::vector<run> runs_{};  // of launches in flight
   block_walk walk_{};
 };

@@ -17,15 +17,15 @@ namespace detail {
 
 /// Memory for which one plan asks for room at most. The engine asks again whenever something happens, and each plan
 /// starts from the state at that moment: what was planned and not issued is forgotten (`plan::supersedes`).
-inline constexpr bytes bytes_per_plan{std::uint64_t{256} << 20};
+inline constexpr bytes bytes_per_plan = 256_MiB;
 [[nodiscard]] inline std::uint32_t blocks_per_plan(const block_map& map) { return map.blocks_in(bytes_per_plan); }
 
 /// In one command that waits for room: from here on larger copies are hardly faster (DESIGN.md).
-inline constexpr bytes bytes_per_command{std::uint64_t{64} << 20};
+inline constexpr bytes bytes_per_command = 64_MiB;
 [[nodiscard]] inline std::uint32_t blocks_per_command(const block_map& map) { return map.blocks_in(bytes_per_command); }
 
 /// The same, of what leaves while other blocks wait for its room: they can come when the command is over.
-inline constexpr bytes bytes_per_departure{std::uint64_t{16} << 20};
+inline constexpr bytes bytes_per_departure = 16_MiB;
 
 /// Appends a block to a plan, growing the last command where that is of the same kind and the block follows directly.
 /// @param limit  Blocks in a command at most.
@@ -57,9 +57,9 @@ class partial_blocks {
  public:
   /// Blocks arrived.
   void note(block_range range, const block_map& map) {
-    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-      if (map[block_id{b}].partial) {
-        blocks_.emplace_back(b);
+    for (const block_id b : range) {
+      if (map[b].partial) {
+        blocks_.push_back(b);
       }
     }
   }
@@ -96,15 +96,15 @@ class dead_blocks {
     std::size_t kept = 0;
     for (const block_range range : noted_) {
       bool in_use = false;
-      for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-        const block_state& s = map[block_id{b}];
+      for (const block_id b : range) {
+        const block_state& s = map[b];
         if (!is_dead(s)) {
           continue;
         }
-        if (map.present(block_id{b})) {
-          list(block_id{b});
+        if (map.present(b)) {
+          list(b);
         } else if (!s.copies.empty()) {
-          s.users == 0 ? discard(block_id{b}, out, most) : void(in_use = true);
+          s.users == 0 ? discard(b, out, most) : void(in_use = true);
         }
       }
       if (in_use) {
@@ -175,8 +175,8 @@ class dead_blocks {
 /// Whether a launch that uses these blocks finds all of them on the device.
 [[nodiscard]] inline bool all_ready(const block_map& map, const std::vector<block_access>& uses) {
   for (const block_access& a : uses) {
-    for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value(); ++b) {
-      if (!map.ready(block_id{b}) && !is_dead(map[block_id{b}])) {
+    for (const block_id b : a.range) {
+      if (!map.ready(b) && !is_dead(map[b])) {
         return false;
       }
     }

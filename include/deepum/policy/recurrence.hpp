@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/hash.hpp>
+#include <deepum/core/id_map.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -69,10 +70,7 @@ class recurrence {
     if (longest_ == 0 || !id.valid()) {
       return;
     }
-    if (id.value >= since_.size()) {
-      since_.resize(std::size_t{id.value} + 1);
-    }
-    since_[id.value] = issued_;
+    since_[id] = issued_;
   }
   /// The oldest launch that had not finished did.
   void finish() {
@@ -133,7 +131,8 @@ class recurrence {
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     return bytes{ids_.capacity() * sizeof(execution_id) + seen_.capacity() * sizeof(std::uint32_t) +
-                 deaths_.size() * sizeof(death_note) + since_.capacity() * sizeof(std::uint64_t)};
+                 deaths_.size() * sizeof(death_note)} +
+           since_.memory();
   }
 
  private:
@@ -231,10 +230,7 @@ class recurrence {
   [[nodiscard]] execution_id& at(std::uint64_t index) { return ids_[index & (ids_.size() - 1)]; }
   [[nodiscard]] execution_id at(std::uint64_t index) const { return ids_[index & (ids_.size() - 1)]; }
   // The ID of that launch has meant the same launch since.
-  [[nodiscard]] bool means_the_same(std::uint64_t index) const {
-    const execution_id id = at(index);
-    return id.value >= since_.size() || index >= since_[id.value];
-  }
+  [[nodiscard]] bool means_the_same(std::uint64_t index) const { return index >= since_.get(at(index)); }
   [[nodiscard]] std::uint32_t place_of(std::uint64_t index) const {
     // Launches that were in flight before the step was found lie before its origin.
     const attempt& a = attempts_[believed_];
@@ -257,9 +253,10 @@ class recurrence {
   }
 
   std::uint32_t longest_;
-  std::vector<execution_id> ids_{};     // the last ones, in a ring
-  std::vector<std::uint32_t> seen_{};   // by hash of four launches: when they came last; may be any other four
-  std::vector<std::uint64_t> since_{};  // by ID: launches that were issued before it got its meaning; few ever change
+  std::vector<execution_id> ids_{};    // the last ones, in a ring
+  std::vector<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
+  detail::id_map<execution_id, std::uint64_t>
+      since_{};  // launches issued before an ID got its meaning; few ever change
   static constexpr std::size_t few_deaths = 4096;
   std::deque<death_note> deaths_{};
   std::size_t deaths_at_once_ = 0;                // the last ones, all after the same launch

@@ -26,7 +26,7 @@ inline constexpr archive_tag saved_policy_tag = make_archive_tag("plcy");
 /// They mean the same to a program that allocates in the same order: blocks and operands are named by their place in
 /// the arena. Cost: linear in the memory of the tables.
 /// @param block  Size of a block.
-[[nodiscard]] inline std::vector<std::byte> save_tables(const policy& from, bytes block = block_size) {
+[[nodiscard]] inline std::vector<std::byte> save_tables(const policy& from, bytes block) {
   archive_writer out(block);
   out.section(detail::saved_policy_tag, [&] {
     const std::string_view name = from.name();
@@ -44,8 +44,7 @@ inline constexpr archive_tag saved_policy_tag = make_archive_tag("plcy");
 /// @param block    Size of one.
 /// @errors         `status::bad_format`: damaged, of another policy, of another version or of other options, and says
 ///                 which. Then the policy is as it was.
-inline void load_tables(policy& into, std::span<const std::byte> archive, std::uint32_t blocks,
-                        bytes block = block_size) {
+inline void load_tables(policy& into, std::span<const std::byte> archive, std::uint32_t blocks, bytes block) {
   archive_reader in(archive, block);
   const std::string name = in.section(detail::saved_policy_tag, [&] {
     const auto format = in.get<std::uint32_t>();

@@ -83,10 +83,10 @@ class step_follower {
   /// Blocks arrived on the device.
   void arrived(block_range blocks) {
     arrived_ += blocks.count;
-    for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-      if (!known(block_id{b})) {
-        std::erase(strays_, block_id{b});
-        strays_.emplace_back(b);
+    for (const block_id b : blocks) {
+      if (!known(b)) {
+        std::erase(strays_, b);
+        strays_.push_back(b);
       }
     }
   }
@@ -148,10 +148,10 @@ class step_follower {
   static constexpr std::uint32_t none = 0xffffffffU;
   static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
   // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
-  static constexpr bytes each_way{std::uint64_t{128} << 20};
-  static constexpr bytes enough{std::uint64_t{64} << 20};        // may move until it is asked again, where all did fit
-  static constexpr bytes written_back{std::uint64_t{32} << 20};  // in a plan, at most
-  static constexpr std::uint64_t launches_per_plan = 8;          // at most
+  static constexpr bytes each_way = 128_MiB;
+  static constexpr bytes enough = 64_MiB;                // may move until it is asked again, where all did fit
+  static constexpr bytes written_back = 32_MiB;          // in a plan, at most
+  static constexpr std::uint64_t launches_per_plan = 8;  // at most
   // Launches whose first writes get room already: of those that are issued so many, and behind them a few more, so that
   // it is there when they are issued, for a host that waits before each. All that are issued may be the whole step, and
   // the plan has no room for what they write until shortly before.
@@ -163,9 +163,9 @@ class step_follower {
   template <class Visit>
   void for_each_next_use(block_range blocks, Visit&& visit) const {
     std::uint32_t last = none;
-    for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-      if (known(block_id{b}) && segment_of_[b] != last) {
-        last = segment_of_[b];
+    for (const block_id b : blocks) {
+      if (known(b) && segment_of_[b.value] != last) {
+        last = segment_of_[b.value];
         visit(schedule_.launches_until_use(last));
       }
     }
@@ -274,9 +274,9 @@ class step_follower {
         continue;  // it takes room shortly before it is written
       }
       const block_range blocks = step.blocks_of(step.gaps()[gap]);
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-        if (is_missing(map, block_id{b}, at)) {
-          out.push_back({block_id{b}, at});
+      for (const block_id b : blocks) {
+        if (is_missing(map, b, at)) {
+          out.push_back({b, at});
         }
       }
     }
@@ -358,11 +358,11 @@ class step_follower {
         return launches == step_schedule::never ? step_schedule::verdict::look_on : step_schedule::verdict::enough;
       }
       bool gone = true;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
-        if (map.resident(block_id{b}) && !detail::is_dead(map[block_id{b}])) {
+      for (const block_id b : blocks) {
+        if (map.resident(b) && !detail::is_dead(map[b])) {
           gone = false;
-          if (may_leave(map, block_id{b})) {
-            leaving_.emplace_back(b);
+          if (may_leave(map, b)) {
+            leaving_.push_back(b);
           }
         }
       }

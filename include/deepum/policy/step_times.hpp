@@ -20,7 +20,7 @@ struct step_limits {
   std::uint32_t in_flight = 0;  ///< blocks that are on their way when the links have enough to do, both ways together
 };
 /// For `step_limits::in_flight`.
-inline constexpr bytes enough_in_flight{std::uint64_t{64} << 20};
+inline constexpr bytes enough_in_flight = 64_MiB;
 
 namespace detail {
 

@@ -20,7 +20,7 @@ inline namespace v0 {
 namespace sim {
 
 /// The driver keeps track of residency in pages of 64 KiB; a block is a mask of 32 of them.
-inline constexpr bytes page_size{std::uint64_t{64} << 10};
+inline constexpr bytes page_size = 64_KiB;
 inline constexpr std::uint32_t all_pages = 0xffffffffU;
 
 /// The pages that the bytes [begin, end) of a block lie in. Not for empty ranges.

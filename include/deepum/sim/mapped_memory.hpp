@@ -42,7 +42,7 @@ class mapped_memory final : public memory_space, private address_space {
   static constexpr memory_capabilities traits{.faults = false,
                                               .keeps_home_copy = true,
                                               .commands_in_flight = 16,
-                                              .bytes_in_flight = bytes{std::uint64_t{128} << 20}};
+                                              .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.

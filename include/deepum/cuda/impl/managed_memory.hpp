@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/cuda/check.hpp>
@@ -101,7 +102,7 @@ DEEPUM_SEPARATE void managed_memory::renew(block_range range) {
 
 DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, access mode) {
   expects(offset + size <= capacity_, "the host touches bytes outside the arena");
-  const block_range range = blocks_of(offset, size);
+  const block_range range = um_grid.blocks_of(offset, size);
   if (range.empty()) {
     return;
   }

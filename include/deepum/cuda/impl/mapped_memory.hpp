@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
@@ -115,7 +116,7 @@ DEEPUM_SEPARATE void mapped_memory::outdated(block_range range) {
 }
 
 DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size) {
-  const block_range range = blocks_of(offset, size, chunk_);
+  const block_range range = block_grid{chunk_}.blocks_of(offset, size);
   for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
     if (!give_host_chunk(block_id{b})) {
       return nullptr;

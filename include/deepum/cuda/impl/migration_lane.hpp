@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
@@ -197,7 +198,7 @@ DEEPUM_SEPARATE void migration_lane::begin_prefetch() {
   duplicate_again(p.range);
   p.began = gpu_clock::host_now();
   p.stream = streams_[next_stream_++ % streams_.size()];
-  p.ok = worked(api::prefetch(address(p.range.first), p.range.size().count,
+  p.ok = worked(api::prefetch(address(p.range.first), um_grid.size_of(p.range).count,
                               {.on_host = false, .device = gpu_.properties().ordinal}, p.stream));
   pieces_.push_back(std::move(p));
 }
@@ -279,8 +280,8 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
         }
       });
   const nanoseconds began = gpu_clock::host_now();
-  const bool ok =
-      worked(api::prefetch(address(part.first), part.size().count, {}, streams_.front())) && settle(streams_.front());
+  const bool ok = worked(api::prefetch(address(part.first), um_grid.size_of(part).count, {}, streams_.front())) &&
+                  settle(streams_.front());
   if (ok) {
     marks_.clear(part, mark::discarded);
     tell_({.what = device_event::kind::departed,
@@ -302,7 +303,7 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
 DEEPUM_SEPARATE void migration_lane::discard() {
   const migration m = todo_.front();
   std::vector<void*> first{address(m.range.first)};
-  std::vector<std::size_t> size{m.range.size().count};
+  std::vector<std::size_t> size{um_grid.size_of(m.range).count};
   // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
   const bool ok = (api::has_discard ? worked(api::discard(first, size, streams_.front()))
                                     : worked(api::prefetch(first[0], size[0], {}, streams_.front()))) &&
@@ -321,7 +322,7 @@ DEEPUM_SEPARATE void migration_lane::renew(block_range range) {
       range, [this](block_id b) { return marks_.has(b, mark::discarded); },
       [this](block_range run) {
         run.count = std::min(run.count, blocks_outward);
-        if (worked(api::prefetch(address(run.first), run.size().count, {}, streams_.front()))) {
+        if (worked(api::prefetch(address(run.first), um_grid.size_of(run).count, {}, streams_.front()))) {
           marks_.clear(run, mark::discarded);
         }
       });
@@ -339,12 +340,12 @@ DEEPUM_SEPARATE void migration_lane::advise(const migration& m) {
     end_duplication(m.range);
     return;
   }
-  (void)worked(api::advise(address(m.range.first), m.range.size().count, api::advice_of(m.hint), m.where));
+  (void)worked(api::advise(address(m.range.first), um_grid.size_of(m.range).count, api::advice_of(m.hint), m.where));
 }
 
 DEEPUM_SEPARATE bool migration_lane::advise_driver(block_range range, cudaMemoryAdvise hint) {
   const own_calls calls(gpu_.context());
-  return worked(api::advise(address(range.first), range.size().count, hint,
+  return worked(api::advise(address(range.first), um_grid.size_of(range).count, hint,
                             {.on_host = false, .device = gpu_.properties().ordinal}));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
@@ -69,13 +70,13 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
   if (size.count == 0) {
     return;
   }
-  const block_range range = blocks_of(offset, size);
+  const block_range range = um_grid.blocks_of(offset, size);
   event_loop::host_call call(loop());
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    const std::uint64_t start = b * block_size.count;
+  for (const block_id b : range) {
+    const std::uint64_t start = b.value * block_size.count;
     const std::uint64_t from = std::max(offset.count, start) - start;
     const std::uint64_t to = std::min((offset + size).count, start + block_size.count) - start;
-    owner_.memory_driver().host_access(call, *this, block_id{b}, pages_of(from, to), mode);
+    owner_.memory_driver().host_access(call, *this, b, pages_of(from, to), mode);
   }
 }
 

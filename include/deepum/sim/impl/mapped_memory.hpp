@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
@@ -90,9 +91,9 @@ DEEPUM_SEPARATE bool mapped_memory::drop(block_range range, std::uint64_t ticket
 
 DEEPUM_SEPARATE bool mapped_memory::discard(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    if (at(block_id{b}).mapped) {
-      take_memory({block_id{b}, 1});
+  for (const block_id b : range) {
+    if (at(b).mapped) {
+      take_memory({b, 1});
     }
   }
   report(device_event::kind::completed, range, ticket);
@@ -113,9 +114,9 @@ DEEPUM_SEPARATE void mapped_memory::guard() {
 DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& blocks) {
   const auto lock = loop().lock();
   for (const block_access& a : blocks) {
-    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
-      ++at(block_id{b}).let_in;
-      data().let_in(block_id{b});
+    for (const block_id b : a.range) {
+      ++at(b).let_in;
+      data().let_in(b);
     }
   }
 }
@@ -123,24 +124,24 @@ DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& bloc
 DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& blocks) {
   const auto lock = loop().lock();
   for (const block_access& a : blocks) {
-    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
-      --at(block_id{b}).let_in;
-      data().keep_out(block_id{b});
+    for (const block_id b : a.range) {
+      --at(b).let_in;
+      data().keep_out(b);
     }
   }
 }
 
 DEEPUM_SEPARATE void mapped_memory::let_host_in(block_range range) {
   const auto lock = loop().lock();
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    data().let_in(block_id{b});
+  for (const block_id b : range) {
+    data().let_in(b);
   }
 }
 
 DEEPUM_SEPARATE void mapped_memory::keep_host_out(block_range range) {
   const auto lock = loop().lock();
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    data().keep_out(block_id{b});
+  for (const block_id b : range) {
+    data().keep_out(b);
   }
 }
 
@@ -151,16 +152,16 @@ DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
 
 DEEPUM_SEPARATE void mapped_memory::outdated(block_range range) {
   const auto lock = loop().lock();
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    at(block_id{b}).stale = true;
+  for (const block_id b : range) {
+    at(b).stale = true;
   }
 }
 
 DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size) {
   const auto lock = loop().lock();
-  const block_range range = blocks_of(offset, size);
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    if (!give_host_memory(block_id{b})) {
+  const block_range range = um_grid.blocks_of(offset, size);
+  for (const block_id b : range) {
+    if (!give_host_memory(b)) {
       return nullptr;
     }
   }
@@ -225,9 +226,9 @@ DEEPUM_SEPARATE void mapped_memory::queue_copy_out(block_range range, std::uint6
 DEEPUM_SEPARATE void mapped_memory::queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves,
                                                bool part) {
   expects(!range.empty(), "a copy of no blocks");
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    expects(at(block_id{b}).mapped, "a block is copied that is not mapped");
-    ++at(block_id{b}).copies;
+  for (const block_id b : range) {
+    expects(at(b).mapped, "a block is copied that is not mapped");
+    ++at(b).copies;
     ++copies_;
   }
   q.push_back({.range = range, .ticket = ticket, .leaves = leaves, .part = part});
@@ -368,26 +369,25 @@ DEEPUM_SEPARATE bool mapped_memory::give_memory(block_range range, std::uint64_t
     report(device_event::kind::failed, range, ticket);
     return false;
   }
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    expects(!at(block_id{b}).mapped, "a block is mapped that is mapped already");
+  for (const block_id b : range) {
+    expects(!at(b).mapped, "a block is mapped that is mapped already");
     (void)rooms.take_room(urgency::command, {});
-    at(block_id{b}).mapped = true;
-    at(block_id{b}).copy = state::garbage;
+    at(b).mapped = true;
+    at(b).copy = state::garbage;
   }
   return true;
 }
 
 DEEPUM_SEPARATE void mapped_memory::take_memory(block_range range) {
-  for (std::uint32_t b = range.begin_value(); b < range.end_value(); ++b) {
-    expects(at(block_id{b}).mapped, "a block is unmapped that is not mapped");
-    expects(at(block_id{b}).copies == 0, "a block is unmapped that is being copied");
-    give_up(block_id{b});
-    at(block_id{b}).mapped = false;
+  for (const block_id b : range) {
+    expects(at(b).mapped, "a block is unmapped that is not mapped");
+    expects(at(b).copies == 0, "a block is unmapped that is being copied");
+    give_up(b);
+    at(b).mapped = false;
     owner_.memory_driver().give_room();
-    if (const walk* user = owner_.memory_driver().active_with(*this, block_id{b})) {
-      owner_.operations().fail(status::invalid_argument, unmapped(block_id{b}) + " any more, while kernel '" +
-                                                             user->name + "' (launch " + std::to_string(user->launch) +
-                                                             ") uses it");
+    if (const walk* user = owner_.memory_driver().active_with(*this, b)) {
+      owner_.operations().fail(status::invalid_argument, unmapped(b) + " any more, while kernel '" + user->name +
+                                                             "' (launch " + std::to_string(user->launch) + ") uses it");
     }
   }
 }
