@@ -189,7 +189,10 @@ TEST_CASE("pointers in a struct are recognised where the arena of the next run l
   CHECK(hidden_first_step(cold, tables.path) > 0);
   machine next("auto", tables.path);
   REQUIRE(next.memory.memory().base() != cold.memory.memory().base());
-  CHECK(hidden_first_step(next, tables.path) == 0);
+  // At most one launch's: what a launch before had brought never faulted, so it may have taught nothing.
+  CHECK(hidden_first_step(next, tables.path) <= 3);
+  CHECK(next.memory.statistics().policy.execution_ids == cold.memory.statistics().policy.execution_ids);
+  CHECK(next.memory.statistics().policy.mispredicted == 0);
 }
 
 TEST_CASE("a file that is not there is no error, and one that cannot be read is reported") {
