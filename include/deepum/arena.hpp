@@ -599,6 +599,7 @@ class arena {
     keep_pace();
     std::vector<block_range> unsettled;
     std::string warning;
+    bool reads_dead = false;
     launch_id id{};
     {
       const std::lock_guard lock(mutex_);
@@ -608,8 +609,14 @@ class arena {
           check_updates(record.name, operands);
         }
         unsettled = use_again(record.name, operands, warning);
+        reads_dead = gives_up_any(operands);
       }
       id = engine_.report(std::move(record));
+    }
+    if constexpr (faultless_memory_kind<Memory>) {
+      if (reads_dead) {
+        engine_.catch_up();  // else nobody knows that blocks of which nothing is in use have to be there, too
+      }
     }
     if (!warning.empty()) {
       say(warning);

@@ -19,6 +19,13 @@ constexpr std::size_t words_of_a_block = block_size.count / sizeof(word);
 const sim::kernel set_first{[](word* a, word, word value) { a[0] = value; },
                             [](sim::work& w, word* a, word n, word) { w.updates(a, n * sizeof(word)); }};
 
+const sim::kernel copy_first_of_part{
+    [](word* to, const word* from, std::size_t, std::size_t at) { to[0] = from[at]; },
+    [](sim::work& w, word* to, const word* from, std::size_t n, std::size_t) {
+      w.reads(from, n * sizeof(word));
+      w.updates(to, sizeof(word));
+    }};
+
 TEST_CASE("a launch must not read what was given up beside what it writes itself") {
   sim::device gpu;
   arena memory(gpu, {.capacity = 16_MiB, .device_budget = 16_MiB, .log = {}});
@@ -66,6 +73,28 @@ TEST_CASE("a hint for memory that is held keeps no view of other memory waiting"
     CHECK(view[0] == 7);
   }
   CHECK(memory.statistics().dropped == 1);
+}
+
+TEST_CASE("a launch may read memory of which a part was given up, whatever it finds there") {
+  for (const char* policy : {"auto", "deepum", "lru", "um"}) {
+    CAPTURE(policy);
+    sim::device gpu;
+    arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = policy, .log = {}});
+    stream s(memory);
+    constexpr std::size_t n = 3 * words_of_a_block;
+    word* const a = memory.allocate<word>(n);
+    word* const b = memory.allocate<word>(1000);
+    memory.mark_inactive(a, bytes{n * sizeof(word)});
+    for (word i = 0; i < 3; ++i) {  // all that is in use comes, and launches need not ask for it any more
+      s.launch("set", 1, 1, 0, set_first, overwrites(a + 2 * words_of_a_block, words_of_a_block), word{1}, i);
+      s.launch("set", 1, 1, 0, set_first, overwrites(b, 1000), word{1}, i);
+      s.synchronize();
+      gpu.host_work(std::chrono::milliseconds(1));
+    }
+    s.launch("copy first", 1, 1, 0, copy_first_of_part, b, static_cast<const word*>(a), n, 2 * words_of_a_block);
+    CHECK_NOTHROW(s.synchronize());
+    CHECK(memory.host_read(b, 1)[0] == 2);
+  }
 }
 
 TEST_CASE("a launch within a call that can never get its memory is refused, and one that can gets it without delay") {

@@ -104,4 +104,8 @@ TEST_CASE("managed memory holds what a shadow says on the fake CUDA, whatever th
   run_all<deepum::cuda::managed_memory>(scaled(50));
 }
 
+TEST_CASE("memory that never faults holds what a shadow says on the fake CUDA, whatever the program does") {
+  run_all<deepum::cuda::mapped_memory>(scaled(50));
+}
+
 }  // namespace lockstep_test

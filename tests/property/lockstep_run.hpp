@@ -306,12 +306,17 @@ class lockstep_run {
     bool may_be_refused = false;
     bool may_lack_space = false;
   };
+  /// On memory that never faults, where a view of the host writes what is touched or lies in one block with it.
+  /// @param scratch  Memory that the program does not see is touched, too.
+  [[nodiscard]] bool may_be_refused(const std::vector<piece>& touched, bool scratch) const {
+    return world_.beside_written_view(touched) || (scratch && world_.writes_views()) ||
+           (world_.faultless && !world_.options.alone);  // others have views, too
+  }
   [[nodiscard]] expectation expected(const step& s, const std::vector<shadow::named>& operands) const {
     expectation e;
     e.may_lack_space = s.what == kind::scratch;
     e.refused = world_.too_large(s) || world_.memory.reads_given_up(operands);
-    e.may_be_refused = world_.beside_written_view(shadow::pieces(operands)) ||
-                       (world_.faultless && !world_.options.alone);  // others have views, too
+    e.may_be_refused = may_be_refused(shadow::pieces(operands), s.what == kind::scratch);
     return e;
   }
 
@@ -455,6 +460,10 @@ class lockstep_run {
     } catch (const deepum::error& e) {
       if (refused || (e.code() == deepum::status::out_of_host_memory && machine_.short_of_memory())) {
         ++tolerated_;
+        if (s.mode != deepum::access::read) {  // whether it is in use again is not said
+          arena_of(s.a).mark_active(m.address(s.a), size(s.a));
+          m.revive(s.a);
+        }
         return;
       }
       throw;
@@ -576,7 +585,9 @@ class lockstep_run {
       all.insert(all.end(), g.operands[i].begin(), g.operands[i].end());
     }
     e.refused = e.refused || m.reads_given_up(all);
-    e.may_be_refused = !e.refused && (world_.beside_written_view(used) || (world_.faultless && !world_.options.alone));
+    const bool scratch =
+        std::any_of(g.inner.begin(), g.inner.end(), [](const step& i) { return i.what == kind::scratch; });
+    e.may_be_refused = !e.refused && may_be_refused(used, scratch);
     stream_type& stream = e.refused ? *streams_[s.stream] : behind(s.stream, used);
     const bool fails = !e.refused && s.ends == step::ending::device_refuses && machine_.refuse(s);
     const bool made = attempt(e, fails, [&] { stream.launch(graphs_[s.value]); });

@@ -80,6 +80,11 @@ struct lockstep_world {
              std::any_of(viewed.begin(), viewed.end(), [&](std::size_t b) { return touched.contains(b); });
     });
   }
+  /// On memory that never faults: a view of the host writes something.
+  [[nodiscard]] bool writes_views() const {
+    return faultless &&
+           std::any_of(views.begin(), views.end(), [](const view& v) { return v.mode != deepum::access::read; });
+  }
   [[nodiscard]] bool overlaps_view(const std::vector<piece>& pieces) const {
     const std::set<std::size_t> touched = memory.blocks(pieces, block);
     return std::any_of(views.begin(), views.end(), [&](const view& v) {

@@ -154,7 +154,7 @@ class engine {
   /// is reported, and for what a policy notes of it until it plans, is bounded. Pumps come whatever the device does. No
   /// lock.
   [[nodiscard]] bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
-  /// Takes in what happened up to now, so that `finished` knows of it; plans nothing.
+  /// Takes in what happened up to now, so that `finished` and `admitted` know of it; plans nothing.
   void catch_up();
   /// No discard of these blocks is on its way.
   [[nodiscard]] bool settled(block_range range);

@@ -67,6 +67,7 @@ DEEPUM_SEPARATE void demand_paging::pin(const launch_record& record) {
   for_each_declared(record, [&](block_id b) {
     claims& c = claims_[b.value];
     ++c.pins;
+    all_there_ = all_there_ && map().ready(b);  // it may read a block of which nothing is in use
     if (record.hold && c.holds++ == 0) {
       ++blocks_of_holds_;
     }
@@ -433,7 +434,8 @@ DEEPUM_SEPARATE void demand_paging::look_for_all() {
     return;
   }
   for (std::uint32_t b = 0; b < map().size(); ++b) {
-    if (claims_[b].host_writes != 0 || (map()[block_id{b}].life == liveness::live && !map().ready(block_id{b}))) {
+    const block_state& s = map()[block_id{b}];
+    if (claims_[b].host_writes != 0 || ((s.life == liveness::live || s.users != 0) && !map().ready(block_id{b}))) {
       return;
     }
   }

@@ -117,6 +117,7 @@ DEEPUM_SEPARATE bool engine::tell_live(block_range range) {
 DEEPUM_SEPARATE void engine::catch_up() {
   std::lock_guard lock(state_mutex_);
   absorb();
+  note_pressure();
 }
 
 DEEPUM_SEPARATE bool engine::settled(block_range range) {
