@@ -166,10 +166,11 @@ struct lockstep_world {
   }
   /// On memory that never faults: a launch that can never be made.
   [[nodiscard]] bool too_large(const step& s) const {
+    const std::size_t beside = s.what == step::kind::chase ? other_blocks(s) : 0;  // scratch memory may share blocks
     return faultless && is_launch(s.what) &&
-           memory.blocks(shadow::pieces(memory.operands(s)), block).size() + other_blocks(s) > budget;
+           memory.blocks(shadow::pieces(memory.operands(s)), block).size() + beside > budget;
   }
-  /// Blocks that a launch touches beside the buffers.
+  /// Blocks that a launch touches beside the buffers, at most.
   [[nodiscard]] std::size_t other_blocks(const step& s) const {
     if (s.what == step::kind::chase) {
       return 1;  // where the pointer is

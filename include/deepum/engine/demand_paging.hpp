@@ -231,8 +231,8 @@ class demand_paging {
   /// @returns  Whether there were any.
   bool give_up_host_copies();
 
-  /// When all that is alive, and all that launches in flight declare, can be used and nothing is going to move, launches
-  /// need not ask.
+  /// When all that is alive, and all that launches in flight declare, can be used and nothing is going to move,
+  /// launches need not ask.
   void look_for_all();
 
   memory_space& memory_;
