@@ -20,7 +20,7 @@ block_range prefix(block_range range, Predicate&& holds) {
 }  // namespace
 
 gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink)
-    : map_(blocks, location::device(), room),
+    : map_(blocks, location::device(), room, um_grid),
       placed_at_(blocks, -least_stay),
       costs_(costs),
       backed_(backed),

@@ -441,7 +441,7 @@ workload_pointer rearranged(const workload& base, bool mirrored, random_bits& ra
     for (const std::uint32_t i : p.tensors) {
       const workload_tensor& t = base.tensors[i];
       const std::uint64_t from_begin = t.address.count - begin;
-      const std::uint64_t from_end = p.blocks.size().count - from_begin - t.size.count;
+      const std::uint64_t from_end = um_grid.size_of(p.blocks).count - from_begin - t.size.count;
       d.tensors[i].address = bytes{to + (mirrored ? from_end : from_begin)};
     }
     gap = {block_id{gap.begin_value() + p.blocks.count}, gap.count - p.blocks.count};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
