@@ -25,12 +25,13 @@ inline namespace v0 {
 /// How a trace is recorded.
 struct trace_options {
   std::string name = "deepum";                ///< of the run, for the viewer
-  std::size_t events = std::size_t{1} << 18;  ///< kept in memory, at 72 bytes each; older ones are forgotten
+  std::size_t events = std::size_t{1} << 18;  ///< kept in memory, at 80 bytes each; older ones are forgotten
   bytes block = block_size;                   ///< what a block of the arena has
 };
 
 /// Records what an arena does, for chrome://tracing and ui.perfetto.dev: launches and their waits stream by stream,
-/// copies each way, faults, evictions, and the bytes on the device.
+/// copies each way, faults, evictions, and the bytes on the device. Beside that, for `./run report`: the blocks that
+/// each launch declares, which contents die when, and the length of the step that the policy recognises.
 ///
 /// It takes the events of `arena_options::observer`, simulated ones and real ones alike, so that an arena without a
 /// trace pays nothing. Of an untimed launch on a real GPU (docs/adr/0006) only the order is known: it is drawn from the
@@ -54,7 +55,8 @@ class trace {
     return [this](const device_event& e, launch_id launch) { see(e, launch); };
   }
 
-  /// Takes an event, for programs whose observer does more than that. Cost: well below a microsecond.
+  /// Takes an event, for programs whose observer does more than that. Cost: about a microsecond for a launch, well
+  /// below that for the others.
   void see(const device_event& e, launch_id launch);
 
   /// Something of the program's own, a training step for example. Those of one trace follow one another.
@@ -74,7 +76,7 @@ class trace {
   static void write(std::ostream& out, std::span<const trace* const> runs);
 
  private:
-  enum class track : std::uint8_t { span, launch, refused, wait, fault, arrived, departed, copied, cleaned };
+  enum class track : std::uint8_t { span, launch, refused, wait, fault, arrived, departed, copied, cleaned, died };
 
   struct entry {
     track what = track::span;
@@ -88,7 +90,9 @@ class trace {
     std::uint32_t name = 0;
     block_range range{};
     std::uint32_t changed =
-        0;  // of those blocks, the ones that came or left with it; a fault may bring the rest of one
+        0;                     // of those blocks, the ones that came or left with it; a fault may bring the rest of one
+    std::uint32_t uses = 0;    // of a launch: the number of its list of blocks
+    std::uint32_t period = 0;  // of a launch: of the step that it was recognised in
     std::uint64_t launch = 0;
     nanoseconds began{};
     nanoseconds at{};
@@ -96,6 +100,8 @@ class trace {
   };
   struct open_launch {
     std::uint32_t name = 0;
+    std::uint32_t uses = 0;
+    std::uint32_t period = 0;
     std::uint16_t stream = 0;
     nanoseconds issued{};
   };
@@ -105,10 +111,22 @@ class trace {
     nanoseconds wait{};
   };
 
-  static constexpr std::size_t most_names = 65536;
+  /// Texts that come again and again, by number. Number 0 stands for those that came when it was full.
+  class numbered_texts {
+   public:
+    explicit numbered_texts(const std::string& one_too_many) : numbers_{{one_too_many, 0}}, texts_{one_too_many} {}
+    [[nodiscard]] std::uint32_t number_of(std::string_view text);
+    [[nodiscard]] const std::vector<std::string>& texts() const { return texts_; }
+
+   private:
+    static constexpr std::size_t most = 65536;
+    std::map<std::string, std::uint32_t, std::less<>> numbers_;
+    std::vector<std::string> texts_;
+  };
 
   // --- recording ---------------------------------------------------------------------------------------------------
 
+  void see_issue(const device_event& e, launch_id launch);
   void see_launch(const device_event& e);
   void see_refusal(const device_event& e);
   void see_wait(const device_event& e, launch_id launch);
@@ -121,7 +139,6 @@ class trace {
   void keep(const entry& e);
   /// What an event does to the blocks that are on the device. @returns  How many came or left.
   static std::uint32_t apply(const entry& e, std::vector<bool>& resident);
-  std::uint32_t number_of(std::string_view name);
 
   // --- writing -----------------------------------------------------------------------------------------------------
 
@@ -141,6 +158,7 @@ class trace {
   void write_run(writer& file, int process) const;
 
   void write_names(writer& file, int process, const std::set<std::uint16_t>& streams) const;
+  void write_uses(writer& file, int process, const std::set<std::uint32_t>& lists) const;
   void write_residency(writer& file, int process, nanoseconds at, std::uint64_t blocks) const;
   /// What was on the device when the oldest event that is kept happened.
   void write_blocks_before(writer& file, int process) const;
@@ -164,8 +182,8 @@ class trace {
   std::unordered_map<std::uint16_t, stream_end> ends_{};
   nanoseconds copied_in_until_{};
   nanoseconds copied_out_until_{};
-  std::map<std::string, std::uint32_t, std::less<>> numbers_{{"(one name too many)", 0}};
-  std::vector<std::string> names_{"(one name too many)"};
+  numbered_texts names_{"(one name too many)"};
+  numbered_texts uses_{"[]"};  // of launches, as they are written: [first block, blocks, access] each
 };
 
 }  // namespace v0

@@ -434,6 +434,68 @@ TEST_CASE("what is copied by mapping is drawn too") {
   check_viewable(r.events());
 }
 
+TEST_CASE("a launch names the blocks that it declares, and like launches share a list") {
+  recorder r;
+  launch_record record{.id = launch_id{1}, .name = "k"};
+  record.accesses = {{blocks(3, 2), access::read}, {blocks(7), access::update}, {blocks(9, 4), access::overwrite}};
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    record.id = launch_id{id};
+    if (id == 3) record.accesses.clear();
+    r.made.see({.what = kind::launch_issued, .at = us(10), .record = &record, .period = id == 2 ? 5U : 0U},
+               launch_id{id});
+    r.finish(id, us(10), us(11));
+  }
+  const std::vector<json> launches = r.events("launch");
+  REQUIRE(launches.size() == 3);
+  CHECK(launches[0]["args"]["uses"] == launches[1]["args"]["uses"]);
+  CHECK(!launches[2]["args"].contains("uses"));
+  CHECK(!launches[0]["args"].contains("period"));
+  CHECK(launches[1]["args"]["period"] == 5);
+  std::vector<json> lists;
+  for (const json& e : r.events()) {
+    if (e["name"] == "uses") lists.push_back(e);
+  }
+  REQUIRE(lists.size() == 1);
+  CHECK(lists[0]["ph"] == "M");
+  CHECK(lists[0]["args"]["number"] == launches[0]["args"]["uses"]);
+  CHECK(lists[0]["args"]["blocks"] == json::parse(R"([[3,2,"read"],[7,1,"update"],[9,4,"overwrite"]])"));
+}
+
+TEST_CASE("the step that the policy recognises is in the trace, and so are the contents that die") {
+  constexpr std::size_t n = std::size_t{1} << 20;  // 4 MiB each
+  for (const std::string policy : {"auto", "um"}) {
+    CAPTURE(policy);
+    sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 64_MiB}};
+    recorder r;
+    {
+      arena arena{gpu, {.capacity = 64_MiB, .device_budget = 48_MiB, .policy = policy, .observer = r.made.observer()}};
+      stream stream{arena};
+      std::vector<float*> x;
+      for (int i = 0; i < 8; ++i)
+        x.push_back(arena.allocate<float>(n));
+      for (int step = 0; step < 4; ++step) {
+        stream.memset(x.front(), 0, bytes{n * sizeof(float)});
+        for (std::size_t i = 1; i < x.size(); ++i)
+          stream.launch("add", 1, 1, 0, add, x[i], x[i - 1], n);
+        arena.mark_inactive(x.front(), bytes{n * sizeof(float)});
+      }
+      stream.synchronize();
+      CHECK(arena.statistics().finished == 32);  // the trace has seen all of it
+    }
+    const std::vector<json> launches = r.events("launch");
+    REQUIRE(launches.size() == 32);
+    CHECK(!launches[8]["args"].contains("period"));
+    CHECK(launches.back()["args"].value("period", 0) == (policy == "auto" ? 8 : 0));
+    CHECK(launches.back()["args"].contains("uses"));
+    const std::vector<json> died = r.events("died");
+    REQUIRE(died.size() >= 4);
+    CHECK(died[1]["args"]["first"] == 0);
+    CHECK(died[1]["args"]["blocks"] == 2);
+    CHECK(died[1]["args"]["launch"] == launches[15]["args"]["launch"]);  // the last before it was said
+    check_viewable(r.events());
+  }
+}
+
 TEST_CASE("of adjacent blocks that come by one command, those that the host never wrote are not counted as copied") {
   sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 64_MiB}};
   recorder r;

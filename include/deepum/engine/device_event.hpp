@@ -23,6 +23,7 @@ struct device_event {
     launch_released,  ///< of the engine, for observers: `launch` was held back from `began` on, while nothing executed
     launch_refused,   ///< of the engine, for observers: `launch`, which was issued, will never begin
     copied,  ///< for observers: `range`, which had arrived before, was copied to the device from `began` to `at`
+    died,    ///< of the engine, for observers: the contents of `range` are dead; `launch` is the last to use them
   };
   kind what = kind::completed;
   access mode = access::read;
@@ -39,6 +40,7 @@ struct device_event {
   std::uint64_t ticket = 0;       ///< as given with the command
   action did = action::prefetch;  ///< for observers, with a ticket: what the command was to do; `why` is its reason
   const launch_record* record = nullptr;  ///< launch_issued: of the launch, during the call
+  std::uint32_t period = 0;  ///< launch_issued: launches of the step that the policy had recognised by then; 0: none
 };
 
 }  // namespace v0

@@ -73,7 +73,7 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
   const std::lock_guard lock(mutex_);
   switch (e.what) {
     case device_event::kind::launch_issued:
-      in_flight_[launch.value] = {number_of(e.record->name), e.record->stream.value, e.at};
+      see_issue(e, launch);
       break;
     case device_event::kind::launch_released:
       see_wait(e, launch);
@@ -103,6 +103,9 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
     case device_event::kind::copied:
       see_copy(e, track::copied, copied_in_until_);
       break;
+    case device_event::kind::died:
+      keep({.what = track::died, .range = e.range, .launch = launch.value, .at = e.at});
+      break;
     case device_event::kind::failed:
       break;
   }
@@ -110,7 +113,7 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
 
 DEEPUM_SEPARATE void trace::span(std::string_view name, nanoseconds began, nanoseconds ended) {
   const std::lock_guard lock(mutex_);
-  keep({.what = track::span, .name = number_of(name), .began = began, .at = ended});
+  keep({.what = track::span, .name = names_.number_of(name), .began = began, .at = ended});
 }
 
 DEEPUM_SEPARATE std::uint64_t trace::forgotten() const {
@@ -144,6 +147,17 @@ DEEPUM_SEPARATE void trace::write(std::ostream& out, std::span<const trace* cons
   file.finish();
 }
 
+DEEPUM_SEPARATE void trace::see_issue(const device_event& e, launch_id launch) {
+  std::string uses = "[";
+  for (const block_access& a : e.record->accesses) {
+    uses += uses.size() == 1 ? "[" : ",[";
+    uses += std::to_string(a.range.first.value) + ',' + std::to_string(a.range.count);
+    uses += a.mode == access::read ? ",\"read\"]" : a.mode == access::update ? ",\"update\"]" : ",\"overwrite\"]";
+  }
+  in_flight_[launch.value] = {names_.number_of(e.record->name), uses_.number_of(uses + ']'), e.period,
+                              e.record->stream.value, e.at};
+}
+
 DEEPUM_SEPARATE void trace::see_launch(const device_event& e) {
   const auto found = in_flight_.find(e.launch.value);
   if (found == in_flight_.end()) {
@@ -168,6 +182,8 @@ DEEPUM_SEPARATE void trace::see_launch(const device_event& e) {
         .timed = e.timed,
         .stream = l.stream,
         .name = l.name,
+        .uses = l.uses,
+        .period = l.period,
         .launch = e.launch.value,
         .began = began,
         .at = e.at,
@@ -257,14 +273,14 @@ DEEPUM_SEPARATE std::uint32_t trace::apply(const entry& e, std::vector<bool>& re
   return changed;
 }
 
-DEEPUM_SEPARATE std::uint32_t trace::number_of(std::string_view name) {
-  auto known = numbers_.find(name);
+DEEPUM_SEPARATE std::uint32_t trace::numbered_texts::number_of(std::string_view text) {
+  auto known = numbers_.find(text);
   if (known == numbers_.end()) {
-    if (names_.size() == most_names) {
+    if (texts_.size() == most) {
       return 0;
     }
-    known = numbers_.emplace(std::string{name}, static_cast<std::uint32_t>(names_.size())).first;
-    names_.emplace_back(name);
+    known = numbers_.emplace(std::string{text}, static_cast<std::uint32_t>(texts_.size())).first;
+    texts_.emplace_back(text);
   }
   return known->second;
 }
@@ -279,14 +295,19 @@ void trace::for_each(Visit&& visit) const {
 DEEPUM_SEPARATE void trace::write_run(writer& file, int process) const {
   nanoseconds origin = nanoseconds::max();
   std::set<std::uint16_t> streams;
+  std::set<std::uint32_t> lists;
   for_each([&](const entry& e) {
     const bool lasts = e.copied || e.what == track::span || e.what == track::launch || e.what == track::wait;
     origin = std::min(origin, lasts ? e.began : e.at);
     if (e.what == track::launch || e.what == track::refused || e.what == track::wait) {
       streams.insert(e.stream);
     }
+    if (e.uses != 0) {
+      lists.insert(e.uses);
+    }
   });
   write_names(file, process, streams);
+  write_uses(file, process, lists);
   auto count = static_cast<std::uint64_t>(std::count(resident_before_.begin(), resident_before_.end(), true));
   if (!ring_.empty()) {
     write_residency(file, process, nanoseconds{}, count);
@@ -326,6 +347,16 @@ DEEPUM_SEPARATE void trace::write_names(writer& file, int process, const std::se
   file.number("block_bytes", options_.block.count);
   file.number("forgotten", forgotten_);
   file.end();
+}
+
+/// The lists of blocks that launches name: each launch says the number of its list.
+DEEPUM_SEPARATE void trace::write_uses(writer& file, int process, const std::set<std::uint32_t>& lists) const {
+  for (const std::uint32_t number : lists) {
+    file.begin('M', process, 0, "uses");
+    file.number("number", number);
+    file.raw(",\"blocks\":" + uses_.texts()[number]);
+    file.end();
+  }
 }
 
 DEEPUM_SEPARATE void trace::write_residency(writer& file, int process, nanoseconds at, std::uint64_t blocks) const {
@@ -377,27 +408,40 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
   const nanoseconds length = std::max(e.at - e.began, nanoseconds{});  // viewers refuse others
   switch (e.what) {
     case track::span:
-      begin_slice(file, process, spans_row, names_[e.name], "step", began, length);
+      begin_slice(file, process, spans_row, names_.texts()[e.name], "step", began, length);
       file.end();
       break;
     case track::launch:
-      begin_slice(file, process, launches_row(e.stream), names_[e.name], "launch", began, length);
+      begin_slice(file, process, launches_row(e.stream), names_.texts()[e.name], "launch", began, length);
       file.number("launch", e.launch);
       file.number("stalled_ns", static_cast<std::uint64_t>(std::max(e.stalled, nanoseconds{}).count()));
       file.raw(e.timed ? ",\"timed\":true" : ",\"timed\":false");
+      if (e.uses != 0) {
+        file.number("uses", e.uses);
+      }
+      if (e.period != 0) {
+        file.number("period", e.period);
+      }
       file.end();
       break;
     case track::refused:
       begin_instant(file, process, launches_row(e.stream), "refused", "refused", at);
       file.number("launch", e.launch);
-      file.text("name", names_[e.name]);
+      file.text("name", names_.texts()[e.name]);
       file.end();
       break;
     case track::wait:
       begin_slice(file, process, waits_row(e.stream), e.commanded ? "held back" : "waits for blocks", "stall", began,
                   length);
       file.number("launch", e.launch);
-      file.text("name", names_[e.name]);
+      file.text("name", names_.texts()[e.name]);
+      file.end();
+      break;
+    case track::died:
+      begin_instant(file, process, evictions_row, "dead", "died", at);
+      file.number("first", e.range.first.value);
+      file.number("blocks", e.range.count);
+      file.number("launch", e.launch);
       file.end();
       break;
     case track::fault:

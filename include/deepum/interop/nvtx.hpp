@@ -141,6 +141,7 @@ class nvtx_marks {
         }
         break;
       case kind::copied:  // its arrival has had a mark
+      case kind::died:
         break;
       case kind::failed:
         mark_move(e.did == action::prefetch ? category::to_device : category::to_host,

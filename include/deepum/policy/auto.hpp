@@ -63,6 +63,7 @@ class auto_policy final : public policy {
         step_(options.longest_step, options.write_back) {}
 
   [[nodiscard]] std::string_view name() const override { return "auto"; }
+  [[nodiscard]] std::uint32_t period() const override { return step_.period(); }
 
   void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
     gate_.stir();

@@ -67,6 +67,9 @@ class policy {
   /// not bring them, because they do not fit or nothing is known, the launch is ready.
   [[nodiscard]] virtual bool ready(launch_id, stream_id, const block_map&) const { return true; }
 
+  /// Launches of the step that it recognises in what was issued last; 0: none, or it looks for none. For traces.
+  [[nodiscard]] virtual std::uint32_t period() const { return 0; }
+
   /// Appends the tables with which a later run can begin. A policy without tables appends nothing.
   virtual void save(archive_writer&) const {}
   /// Takes the tables that a policy of this name saved. It has been told of no event yet. See `load_tables`. The number

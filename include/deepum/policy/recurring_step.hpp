@@ -104,6 +104,8 @@ class recurring_step {
 
   /// Who follows the step; null where none is being followed, or where all of it fits. Valid until the next call.
   [[nodiscard]] step_follower* follower() { return follower_ && !follower_->idle() ? &*follower_ : nullptr; }
+  /// Launches of the step that recurs; 0: none does.
+  [[nodiscard]] std::uint32_t period() const { return launches_.recurs() ? launches_.period() : 0; }
   /// How often a step was planned.
   [[nodiscard]] std::uint64_t plans() const { return plans_; }
 

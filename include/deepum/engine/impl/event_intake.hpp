@@ -55,6 +55,7 @@ DEEPUM_SEPARATE void engine::take(const device_event& e) {
     case device_event::kind::launch_issued:
     case device_event::kind::launch_released:
     case device_event::kind::launch_refused:
+    case device_event::kind::died:
       return;  // no memory kind reports them
   }
   if (options_.observer) {

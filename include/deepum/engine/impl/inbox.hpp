@@ -168,7 +168,11 @@ DEEPUM_SEPARATE void engine::take_launch(launch_record&& r) {
   const launch_record& record = state_.launches.issue(std::move(r));
   ++state_.statistics.launches;
   if (options_.observer) {
-    options_.observer({.what = device_event::kind::launch_issued, .at = memory_.now(), .record = &record}, record.id);
+    options_.observer({.what = device_event::kind::launch_issued,
+                       .at = memory_.now(),
+                       .record = &record,
+                       .period = policy_->period()},
+                      record.id);
   }
   std::uint64_t declared = 0;
   for (const block_access& a : record.accesses) {
@@ -268,6 +272,10 @@ DEEPUM_SEPARATE void engine::take_death(const message& m) {
     });
     if (died) {
       policy_->on_dead(part, m.last, state_.map);
+      if (options_.observer) {
+        options_.observer({.what = device_event::kind::died, .launch = m.last, .range = part, .at = memory_.now()},
+                          m.last);
+      }
     }
     advance(rest, run);
   }
