@@ -19,6 +19,14 @@
 
 namespace train_gpt {
 
+/// What the simulated GPU of a run costs.
+[[nodiscard]] inline deepum::sim::profile simulated_profile(const run_options& options) {
+  deepum::sim::profile profile = deepum::sim::find_profile(options.profile);
+  profile.peak_flops /= options.compute_slowdown;
+  profile.memory_bandwidth /= options.compute_slowdown;
+  return profile;
+}
+
 /// The simulated GPU, as the model and the training loop name its parts.
 /// @tparam Memory  One of `deepum::sim`.
 template <class Memory>
@@ -29,10 +37,7 @@ struct basic_sim_backend {
   using operations = sim_operations<stream>;
 
   [[nodiscard]] static std::unique_ptr<device> make_device(const run_options& options, deepum::bytes memory) {
-    deepum::sim::profile profile = deepum::sim::find_profile(options.profile);
-    profile.peak_flops /= options.compute_slowdown;
-    profile.memory_bandwidth /= options.compute_slowdown;
-    return std::make_unique<device>(profile, deepum::sim::device_options{.memory = memory});
+    return std::make_unique<device>(simulated_profile(options), deepum::sim::device_options{.memory = memory});
   }
 
   /// What moves as one.

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "step_bound.hpp"
 #include <deepum/core/block.hpp>
 #include <deepum/units.hpp>
 
@@ -48,6 +49,7 @@ struct report {
   std::string driver{};           ///< of a GPU; empty for the simulated one
   bool evaluate = false;
   std::optional<std::uint32_t> lookahead{};  ///< degree N; nothing: the policies' own
+  std::optional<step_bound> least{};         ///< what no schedule of these steps can beat; nothing: not known
 };
 
 /// The first two steps are apart: memory is touched for the first time, and the tables are empty.
@@ -72,50 +74,88 @@ template <class T>
 }
 
 /// Policies decide when memory moves, never what is computed: every loss has to be the same, bit by bit.
-/// @returns  What differs; nothing where all is well.
-[[nodiscard]] inline std::optional<std::string> difference_of_losses(const std::vector<policy_run>& runs) {
+/// @param expected  Another run of the same steps.
+/// @returns         What differs; nothing where all is well.
+[[nodiscard]] inline std::optional<std::string> difference_of_losses(const std::vector<policy_run>& runs,
+                                                                     const policy_run& expected) {
   for (const policy_run& run : runs) {
     for (std::size_t i = 0; i < run.loss.size(); ++i) {
-      const float expected = runs.front().loss[i];
-      if (std::bit_cast<std::uint32_t>(run.loss[i]) != std::bit_cast<std::uint32_t>(expected)) {
-        return absl::StrFormat("the loss of step %d is %.9g under %s, but %.9g under %s", i + 1, expected,
-                               runs.front().name, run.loss[i], run.name);
+      if (std::bit_cast<std::uint32_t>(run.loss[i]) != std::bit_cast<std::uint32_t>(expected.loss[i])) {
+        return absl::StrFormat("the loss of step %d is %.9g under %s, but %.9g under %s", i + 1, expected.loss[i],
+                               expected.name, run.loss[i], run.name);
       }
     }
   }
   return std::nullopt;
 }
 
-/// The policies side by side.
+namespace detail {
+
+/// What was run, in a line.
+[[nodiscard]] inline std::string heading_of(const report& r, const std::string& memory) {
+  constexpr double mib = 1 << 20;
+  return absl::StrFormat("%s%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n",
+                         r.device, memory, r.precision == "fp32" ? "" : ", " + r.precision,
+                         r.evaluate ? ", forward pass alone" : "", static_cast<double>(r.footprint.count) / mib,
+                         static_cast<double>(r.budget.count) / mib,
+                         100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count),
+                         r.runs.front().loss.size(), r.runs.front().loss.front(), r.runs.front().loss.back());
+}
+
+[[nodiscard]] inline const policy_run* run_of(const report& r, const std::string& policy) {
+  const auto found = std::find_if(r.runs.begin(), r.runs.end(), [&](const policy_run& p) { return p.name == policy; });
+  return found == r.runs.end() ? nullptr : &*found;
+}
+
+/// In percent; "-" where there is nothing to compare with.
+[[nodiscard]] inline std::string share_of(double least, double step) {
+  return least == 0 ? "-" : absl::StrFormat("%.1f", 100 * least / step);
+}
+
+inline constexpr const char* least_name = "least possible";
+inline constexpr const char* what_least_is =
+    "Least possible: what no schedule of this step can beat with this memory on these links (docs/bounds.md).\n";
+
+}  // namespace detail
+
+/// The policies of one kind of memory.
 [[nodiscard]] inline std::string table_of(const report& r) {
   constexpr double mib = 1 << 20;
-  std::string text = absl::StrFormat(
-      "%s, %s memory%s%s%s%s, footprint %.1f MiB, budget %.1f MiB (%.1f %%), %d steps, loss %.3f -> %.3f\n\n", r.device,
-      r.memory, r.chunk.count == 0 ? "" : absl::StrFormat(" in chunks of %d MiB", r.chunk.count >> 20),
-      r.host_mapped ? ", evicted ones host-mapped" : "", r.precision == "fp32" ? "" : ", " + r.precision,
-      r.evaluate ? ", forward pass alone" : "", static_cast<double>(r.footprint.count) / mib,
-      static_cast<double>(r.budget.count) / mib,
-      100 * static_cast<double>(r.budget.count) / static_cast<double>(r.footprint.count), r.runs.front().loss.size(),
-      r.runs.front().loss.front(), r.runs.front().loss.back());
-  absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "policy", "step", "of ideal",
-                        "faults", "changing*", "in", "out", "stalled", "1st step", "2nd step", "tables");
-  absl::StrAppendFormat(&text, "%-8s %9s %9s %8s %10s %9s %9s %9s | %9s %9s %9s\n", "", "[ms]", "[%]", "", "", "[MiB]",
-                        "[MiB]", "[ms]", "[ms]", "[ms]", "[KiB]");
-  const auto ideal = std::find_if(r.runs.begin(), r.runs.end(), [](const policy_run& p) { return p.name == "ideal"; });
+  const bool mapped = r.memory == "mapped";
+  std::string text = detail::heading_of(
+      r, absl::StrFormat(", %s memory%s%s", r.memory,
+                         r.chunk.count == 0 ? "" : absl::StrFormat(" in chunks of %d MiB", r.chunk.count >> 20),
+                         r.host_mapped ? ", evicted ones host-mapped" : ""));
+  constexpr const char* columns = "%-14s %9s %9s %11s %8s %10s %9s %9s %9s | %9s %9s %9s\n";
+  absl::StrAppend(
+      &text,
+      absl::StrFormat(columns, "policy", "step", "of ideal", "of possible", mapped ? "waits" : "faults", "changing*",
+                      "in", "out", "stalled", "1st step", "2nd step", "tables"),
+      absl::StrFormat(columns, "", "[ms]", "[%]", "[%]", "", "", "[MiB]", "[MiB]", "[ms]", "[ms]", "[ms]", "[KiB]"));
+  const policy_run* const ideal = detail::run_of(r, "ideal");
+  const double ideal_ns = ideal == nullptr ? 0 : steady(ideal->step_ns);
+  const double least_ns = r.least ? r.least->ns : 0;
+  const auto add_least = [&] {
+    absl::StrAppendFormat(&text, columns, detail::least_name, absl::StrFormat("%.3f", least_ns / 1e6),
+                          detail::share_of(ideal_ns, least_ns), "100.0", "", "",
+                          absl::StrFormat("%.1f", r.least->in / mib), absl::StrFormat("%.1f", r.least->out / mib), "",
+                          "", "", "");
+  };
+  if (r.least && ideal == nullptr) add_least();
   for (const policy_run& p : r.runs) {
-    const std::string share =
-        ideal == r.runs.end() ? "-" : absl::StrFormat("%.1f", 100 * steady(ideal->step_ns) / steady(p.step_ns));
+    const double step = steady(p.step_ns);
     const std::string second =
         p.step_ns.size() < 2 ? "-" : absl::StrFormat("%.3f", static_cast<double>(p.step_ns[1]) / 1e6);
-    absl::StrAppendFormat(&text, "%-8s %9.3f %9s %8.0f %10.0f %9.1f %9.1f %9.3f | %9.3f %9s %9.1f\n", p.name,
-                          steady(p.step_ns) / 1e6, share, steady(p.faults), steady(p.faults_changing),
-                          steady(p.bytes_in) / mib, steady(p.bytes_out) / mib, steady(p.stall_ns) / 1e6,
-                          static_cast<double>(p.step_ns.front()) / 1e6, second,
-                          static_cast<double>(p.table_bytes) / 1024);
+    absl::StrAppendFormat(
+        &text, "%-14s %9.3f %9s %11s %8.0f %10.0f %9.1f %9.1f %9.3f | %9.3f %9s %9.1f\n", p.name, step / 1e6,
+        detail::share_of(ideal_ns, step), &p == ideal ? "" : detail::share_of(least_ns, step), steady(p.faults),
+        steady(p.faults_changing), steady(p.bytes_in) / mib, steady(p.bytes_out) / mib, steady(p.stall_ns) / 1e6,
+        static_cast<double>(p.step_ns.front()) / 1e6, second, static_cast<double>(p.table_bytes) / 1024);
+    if (r.least && &p == ideal) add_least();
   }
   absl::StrAppend(&text, "\nFor each step, median from the third one on.",
                   " * faults in AdamW, whose launches get the step number and so are never the same.\n");
-  const bool mapped = r.memory == "mapped";
+  if (r.least) absl::StrAppend(&text, detail::what_least_is);
   if (mapped) {
     absl::StrAppend(&text, "No page faults here: what is counted is blocks that a launch had to wait for.\n");
   }
@@ -134,6 +174,52 @@ template <class T>
     }
     absl::StrAppend(&text, ".\n");
   }
+  return text;
+}
+
+/// The same runs on two kinds of memory, side by side: what they come to once the tables are filled.
+[[nodiscard]] inline std::string table_of(const report& managed, const report& mapped) {
+  constexpr double mib = 1 << 20;
+  std::string text = detail::heading_of(managed, "");
+  constexpr const char* half = " %9s %11s %7s %8s %8s";
+  const auto halves = [&](const std::string& name, const auto& cells) {
+    absl::StrAppendFormat(&text, "%-14s", name);
+    for (const report* r : {&managed, &mapped}) {
+      if (r == &mapped) absl::StrAppend(&text, " |");
+      cells(*r);
+    }
+    while (text.back() == ' ')
+      text.pop_back();
+    absl::StrAppend(&text, "\n");
+  };
+  halves("", [&](const report& r) { absl::StrAppendFormat(&text, " %-47s", r.memory + " memory"); });
+  halves("policy", [&](const report& r) {
+    absl::StrAppendFormat(&text, half, "step", "of possible", &r == &managed ? "faults" : "waits", "in", "out");
+  });
+  halves("", [&](const report&) { absl::StrAppendFormat(&text, half, "[ms]", "[%]", "", "[MiB]", "[MiB]"); });
+  const auto add_least = [&] {
+    halves(detail::least_name, [&](const report& r) {
+      absl::StrAppendFormat(&text, half, absl::StrFormat("%.3f", r.least->ns / 1e6), "100.0", "",
+                            absl::StrFormat("%.1f", r.least->in / mib), absl::StrFormat("%.1f", r.least->out / mib));
+    });
+  };
+  const bool bounded = managed.least && mapped.least;
+  if (bounded && detail::run_of(managed, "ideal") == nullptr) add_least();
+  for (const policy_run& p : managed.runs) {
+    halves(p.name, [&](const report& r) {
+      const policy_run& run = *detail::run_of(r, p.name);
+      const double step = steady(run.step_ns);
+      absl::StrAppendFormat(&text, half, absl::StrFormat("%.3f", step / 1e6),
+                            p.name == "ideal" ? "" : detail::share_of(r.least ? r.least->ns : 0, step),
+                            absl::StrFormat("%.0f", steady(run.faults)),
+                            absl::StrFormat("%.1f", steady(run.bytes_in) / mib),
+                            absl::StrFormat("%.1f", steady(run.bytes_out) / mib));
+    });
+    if (bounded && p.name == "ideal") add_least();
+  }
+  absl::StrAppend(&text,
+                  "\nFor each step, median from the third one on. Waits: blocks that a launch had to wait for.\n");
+  if (bounded) absl::StrAppend(&text, detail::what_least_is);
   return text;
 }
 
@@ -164,6 +250,7 @@ template <class T>
   if (r.host_mapped) json["evicted"] = "host-mapped";
   if (!r.driver.empty()) json["driver"] = r.driver;
   if (r.lookahead) json["lookahead"] = *r.lookahead;
+  if (r.least) json["least"] = {{"step_ns", r.least->ns}, {"bytes_in", r.least->in}, {"bytes_out", r.least->out}};
   json["policies"] = std::move(policies);
   return json;
 }

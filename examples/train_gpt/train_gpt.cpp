@@ -16,6 +16,7 @@
 #include "backend_sim.hpp"
 #include "model.hpp"
 #include "options.hpp"
+#include "recorded_step.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "training.hpp"
@@ -43,10 +44,9 @@
 
 ABSL_FLAG(std::string, device, "auto",
           "where to train: cuda, sim or sim:PROFILE (a GPU to simulate); auto is cuda where there is a GPU that can");
-ABSL_FLAG(
-    std::string, memory, "managed",
-    "managed (pages that move when they are touched), or mapped (no page faults: every launch declares all that it "
-    "touches, and the largest has to fit the budget)");
+ABSL_FLAG(std::string, memory, "managed",
+          "managed (pages that move when they are touched), mapped (no page faults: every launch declares all that it "
+          "touches, and the largest has to fit the budget), or both, side by side");
 ABSL_FLAG(train_gpt::chunk_flag, chunk, {},
           "what mapped memory on a GPU maps at a time: a power of two from 2MiB to 32MiB, or auto");
 ABSL_FLAG(std::string, evicted, "unmapped",
@@ -115,12 +115,17 @@ struct chosen_device {
   std::string driver{};
 };
 
-absl::StatusOr<memory_choice> memory_from_flags() {
+absl::StatusOr<std::vector<memory_choice>> memories_from_flags() {
   const std::string flag = absl::GetFlag(FLAGS_memory);
+  std::vector<memory_choice> chosen;
   for (const memory_choice m : {memory_choice::managed, memory_choice::mapped}) {
-    if (flag == name_of(m)) return m;
+    if (flag == name_of(m) || flag == "both") chosen.push_back(m);
   }
-  return absl::InvalidArgumentError(absl::StrCat("there is no memory '", flag, "'; there are managed and mapped"));
+  if (chosen.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no memory '", flag, "'; there are managed, mapped and both"));
+  }
+  return chosen;
 }
 
 absl::StatusOr<chosen_device> simulated_from_flags(const std::string& profile) {
@@ -231,7 +236,9 @@ absl::StatusOr<std::vector<std::string>> policies_from_flags() {
   return chosen;
 }
 
-absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
+/// @param memories  All that the program runs on.
+absl::StatusOr<run_options> options_from_flags(const std::vector<memory_choice>& memories, memory_choice memory,
+                                               chosen_device& device) {
   run_options options{.use = absl::GetFlag(FLAGS_evaluate) ? purpose::evaluation : purpose::training,
                       .compute_slowdown = absl::GetFlag(FLAGS_compute_slowdown),
                       .lookahead = absl::GetFlag(FLAGS_lookahead),
@@ -255,19 +262,18 @@ absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
   const absl::StatusOr<precision> computes_in = precision_from_flags();
   if (!computes_in.ok()) return computes_in.status();
   options.computes_in = *computes_in;
-  const absl::StatusOr<memory_choice> memory = memory_from_flags();
-  if (!memory.ok()) return memory.status();
-  options.memory = *memory;
-  options.chunk = absl::GetFlag(FLAGS_chunk).size;
-  if (options.chunk.count != 0 && options.memory != memory_choice::mapped) {
+  options.memory = memory;
+  const bool maps = memory == memory_choice::mapped;
+  if (maps) options.chunk = absl::GetFlag(FLAGS_chunk).size;
+  if (absl::GetFlag(FLAGS_chunk).size.count != 0 && memories.back() != memory_choice::mapped) {
     return absl::InvalidArgumentError("--chunk is of mapped memory; use it with --memory mapped");
   }
   const std::string evicted = absl::GetFlag(FLAGS_evicted);
   if (evicted != "unmapped" && evicted != "host-mapped") {
     return absl::InvalidArgumentError(absl::StrCat("--evicted is unmapped or host-mapped, not '", evicted, "'"));
   }
-  options.host_mapped = evicted == "host-mapped";
-  if (options.host_mapped && options.memory != memory_choice::mapped) {
+  options.host_mapped = maps && evicted == "host-mapped";
+  if (evicted == "host-mapped" && memories.back() != memory_choice::mapped) {
     return absl::InvalidArgumentError("--evicted is of mapped memory; use it with --memory mapped");
   }
   absl::StatusOr<chosen_device> chosen = device_from_flags(options.memory);
@@ -278,8 +284,8 @@ absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
   absl::StatusOr<std::vector<std::string>> policies = policies_from_flags();
   if (!policies.ok()) return policies.status();
   options.policies = *std::move(policies);
-  if (!options.tables.empty() && options.policies.size() != 1) {
-    return absl::InvalidArgumentError("--tables goes with one policy; each has its own tables");
+  if (!options.tables.empty() && options.policies.size() * memories.size() != 1) {
+    return absl::InvalidArgumentError("--tables goes with one policy on one memory; each has its own tables");
   }
 
   const bytes block = block_of(options);
@@ -297,7 +303,7 @@ absl::StatusOr<run_options> options_from_flags(chosen_device& device) {
 // One line that is rewritten on a terminal; elsewhere a line now and then.
 class progress_line {
  public:
-  explicit progress_line(std::int64_t steps) : steps_(steps) {}
+  progress_line(std::int64_t steps, std::string memory) : steps_(steps), memory_(std::move(memory)) {}
   ~progress_line() { end(); }
   progress_line(const progress_line&) = delete;
   progress_line& operator=(const progress_line&) = delete;
@@ -305,8 +311,9 @@ class progress_line {
   void show(const policy_run& run) {
     const auto step = static_cast<std::int64_t>(run.loss.size());
     if (!terminal_ && step > 3 && step % 10 != 0 && step != steps_) return;
-    absl::FPrintF(stderr, "%s%-7s step %*d/%d  loss %.4f  %9.3f ms%s", terminal_ ? "\r" : "", run.name, width_, step,
-                  steps_, run.loss.back(), static_cast<double>(run.step_ns.back()) / 1e6, terminal_ ? "\x1b[K" : "\n");
+    absl::FPrintF(stderr, "%s%-7s step %*d/%d%s  loss %.4f  %9.3f ms%s", terminal_ ? "\r" : "", run.name, width_, step,
+                  steps_, memory_, run.loss.back(), static_cast<double>(run.step_ns.back()) / 1e6,
+                  terminal_ ? "\x1b[K" : "\n");
     std::fflush(stderr);
     open_ = terminal_;
   }
@@ -317,16 +324,47 @@ class progress_line {
 
  private:
   std::int64_t steps_;
+  std::string memory_;
   int width_ = static_cast<int>(absl::StrCat(steps_).size());
   bool terminal_ = isatty(STDERR_FILENO) == 1;
   bool open_ = false;
 };
 
+// What the program does on one kind of memory.
+struct planned_runs {
+  run_options options{};
+  report result{};
+};
+
+absl::StatusOr<std::vector<planned_runs>> planned_from_flags() {
+  const absl::StatusOr<std::vector<memory_choice>> memories = memories_from_flags();
+  if (!memories.ok()) return memories.status();
+  std::vector<planned_runs> planned;
+  for (const memory_choice memory : *memories) {
+    chosen_device device;
+    absl::StatusOr<run_options> options = options_from_flags(*memories, memory, device);
+    if (!options.ok()) return options.status();
+    report result{.device = device.name,
+                  .footprint = footprint_of(*options),
+                  .budget = options->budget,
+                  .precision = absl::GetFlag(FLAGS_precision),
+                  .memory = name_of(memory),
+                  .chunk = memory == memory_choice::mapped ? block_of(*options) : bytes{},
+                  .host_mapped = options->host_mapped,
+                  .driver = device.driver,
+                  .evaluate = options->use == purpose::evaluation,
+                  .lookahead = options->lookahead.degree};
+    if (!options->cuda) result.least = least_possible(*options);
+    planned.push_back({*std::move(options), std::move(result)});
+  }
+  return planned;
+}
+
 absl::Status run() {
-  chosen_device device;
-  const absl::StatusOr<run_options> options = options_from_flags(device);
-  if (!options.ok()) return options.status();
-  const absl::StatusOr<std::string> text = read_text(absl::GetFlag(FLAGS_corpus), options->shape.context + 1);
+  absl::StatusOr<std::vector<planned_runs>> planned = planned_from_flags();
+  if (!planned.ok()) return planned.status();
+  const run_options& first = planned->front().options;
+  const absl::StatusOr<std::string> text = read_text(absl::GetFlag(FLAGS_corpus), first.shape.context + 1);
   if (!text.ok()) return text.status();
   const deepum_program::json_file json{absl::GetFlag(FLAGS_json)};
   if (absl::Status status = json.check(); !status.ok()) return status;
@@ -334,32 +372,35 @@ absl::Status run() {
   if (!trace_path.empty()) deepum::trace::save(trace_path, {});
   std::vector<std::unique_ptr<deepum::trace>> traces;
 
-  report result{.device = device.name,
-                .footprint = footprint_of(*options),
-                .budget = options->budget,
-                .precision = absl::GetFlag(FLAGS_precision),
-                .memory = name_of(options->memory),
-                .chunk = options->memory == memory_choice::mapped ? block_of(*options) : bytes{},
-                .host_mapped = options->host_mapped,
-                .driver = device.driver,
-                .evaluate = options->use == purpose::evaluation,
-                .lookahead = options->lookahead.degree};
   std::string sample;
-  for (const std::string& policy : options->policies) {
-    progress_line line{options->steps};
-    const bool write = policy == options->policies.front() && options->sample > 0;
-    if (!trace_path.empty()) traces.push_back(std::make_unique<deepum::trace>(deepum::trace_options{.name = policy}));
-    result.runs.push_back(with_backend(*options, [&]<class Backend>() {
-      return train<Backend>(
-          *options, policy, *text, [&](const policy_run& r) { line.show(r); }, write ? &sample : nullptr,
-          traces.empty() ? nullptr : traces.back().get());
-    }));
+  for (planned_runs& each : *planned) {
+    const run_options& options = each.options;
+    const std::string memory = planned->size() == 1 ? "" : absl::StrCat(", ", each.result.memory, " memory");
+    for (const std::string& policy : options.policies) {
+      progress_line line{options.steps, memory};
+      const bool write = &each == &planned->front() && policy == options.policies.front();
+      std::string* const writes = write && options.sample > 0 ? &sample : nullptr;
+      if (!trace_path.empty()) {
+        traces.push_back(std::make_unique<deepum::trace>(
+            deepum::trace_options{.name = policy + memory, .block = block_of(options)}));
+      }
+      each.result.runs.push_back(with_backend(options, [&]<class Backend>() {
+        return train<Backend>(
+            options, policy, *text, [&](const policy_run& r) { line.show(r); }, writes,
+            traces.empty() ? nullptr : traces.back().get());
+      }));
+    }
   }
 
-  std::fputs(absl::StrCat("\n", table_of(result)).c_str(), stdout);
+  const report& result = planned->front().result;
+  std::fputs(
+      absl::StrCat("\n", planned->size() == 1 ? table_of(result) : table_of(result, planned->back().result)).c_str(),
+      stdout);
   if (!sample.empty())
     absl::PrintF("\nThe %s writes: %s\n", result.evaluate ? "untrained model" : "trained model", sample);
-  if (absl::Status status = json.save(json_of(result)); !status.ok()) return status;
+  nlohmann::ordered_json measured = json_of(result);
+  if (planned->size() != 1) measured = {{"memories", {std::move(measured), json_of(planned->back().result)}}};
+  if (absl::Status status = json.save(measured); !status.ok()) return status;
   if (!traces.empty()) {
     std::vector<const deepum::trace*> runs;
     runs.reserve(traces.size());
@@ -367,8 +408,10 @@ absl::Status run() {
       runs.push_back(t.get());
     deepum::trace::save(trace_path, runs);
   }
-  if (const auto difference = difference_of_losses(result.runs)) {
-    return absl::InternalError(absl::StrCat("policies changed what was computed: ", *difference));
+  for (const planned_runs& each : *planned) {
+    if (const auto difference = difference_of_losses(each.result.runs, result.runs.front())) {
+      return absl::InternalError(absl::StrCat("policies changed what was computed: ", *difference));
+    }
   }
   return absl::OkStatus();
 }

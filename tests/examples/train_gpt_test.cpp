@@ -58,6 +58,7 @@ TEST_CASE("bad input gives one clear line and a failure") {
       {"--json /", "cannot write"},
       {"--tables x --policy all", "goes with one policy"},
       {"--memory paper", "there is no memory 'paper'"},
+      {"--memory both --tables x", "goes with one policy on one memory"},
       {"--memory mapped --chunk 4MiB", "--chunk is for --device cuda"},
       {"--chunk 4MiB", "--chunk is of mapped memory"},
       {"--chunk 3MiB", "from 2MiB to 32MiB"},
@@ -142,6 +143,30 @@ TEST_CASE("both kinds of memory train to the same losses under all policies, and
     CAPTURE(p["name"].get<std::string>());
     CHECK(p["loss"] == managed[0]["loss"]);
     CHECK((p["bytes_out"][2] == 0) == (p["name"] == "ideal"));
+  }
+}
+
+TEST_CASE("both kinds of memory side by side, with what no schedule can beat") {
+  const std::string path = file_in_temporary_folder("both.json");
+  const outcome o = run("--policy all --budget 20MiB --memory both --json " + path +
+                        " --layers 4 --width 256 --heads 4 --context 32 --batch 4 --steps 3 --sample 0 2>/dev/null");
+  CHECK(o.status == 0);
+  CHECK(o.output.find("\nleast possible ") != std::string::npos);
+  std::ifstream file{path};
+  const nlohmann::json json = nlohmann::json::parse(file);
+  file.close();
+  std::filesystem::remove(path);
+  REQUIRE(json["memories"].size() == 2);
+  CHECK(json["memories"][0]["memory"] == "managed");
+  CHECK(json["memories"][1]["memory"] == "mapped");
+  const double least = json["memories"][0]["least"]["step_ns"];
+  CHECK(json["memories"][1]["least"]["step_ns"] == least);
+  CHECK(least > json["memories"][0]["policies"][0]["step_ns"][2].get<double>());  // more than ideal
+  for (const nlohmann::json& m : json["memories"]) {
+    for (const nlohmann::json& p : m["policies"]) {
+      CAPTURE(p["name"].get<std::string>());
+      CHECK((p["step_ns"][2].get<double>() < least) == (p["name"] == "ideal"));
+    }
   }
 }
 

@@ -31,10 +31,10 @@ TEST_CASE("the steady value is the median from the third step on") {
 
 TEST_CASE("losses that differ in the last bit are found, with step and policy") {
   std::vector<policy_run> runs{{.name = "ideal", .loss = {2.0F, 1.0F}}, {.name = "um", .loss = {2.0F, 1.0F}}};
-  CHECK_FALSE(difference_of_losses(runs));
+  CHECK_FALSE(difference_of_losses(runs, runs.front()));
   runs[1].loss[1] = std::nextafter(1.0F, 2.0F);
-  REQUIRE(difference_of_losses(runs));
-  CHECK(*difference_of_losses(runs) == "the loss of step 2 is 1 under ideal, but 1.00000012 under um");
+  REQUIRE(difference_of_losses(runs, runs.front()));
+  CHECK(*difference_of_losses(runs, runs.front()) == "the loss of step 2 is 1 under ideal, but 1.00000012 under um");
 }
 
 TEST_CASE("a budget is bytes, with or without a unit, or a share of the footprint, in whole blocks") {
@@ -105,6 +105,39 @@ TEST_CASE("the table gives each policy's share of ideal speed, and its faults ag
   CHECK(table.find("25.0") != std::string::npos);
   CHECK(table.find("80.0") != std::string::npos);
   CHECK(table.find("ideal 0.00 % auto 0.50 %") != std::string::npos);
+}
+
+TEST_CASE("the least possible is a row beside the policies, and each policy's share of it is shown") {
+  const auto run = [](const char* name, std::int64_t ns) {
+    return policy_run{.name = name,
+                      .step_ns = {9, 9, ns},
+                      .faults = {0, 0, 0},
+                      .faults_changing = {0, 0, 0},
+                      .bytes_in = {0, 0, 0},
+                      .bytes_out = {0, 0, 0},
+                      .stall_ns = {0, 0, 0},
+                      .loss = {3, 2, 1}};
+  };
+  report managed{"a device", 4_MiB, 2_MiB, {run("ideal", 1000000), run("auto", 8000000)}};
+  CHECK(table_of(managed).find("least possible") == std::string::npos);
+  CHECK_FALSE(json_of(managed).contains("least"));
+  managed.least = {.ns = 3e6, .in = 1 << 21, .out = 1 << 20};
+  CHECK(json_of(managed)["least"]["step_ns"] == 3e6);
+  const std::string alone = table_of(managed);
+  CHECK(alone.find("\nleast possible     3.000      33.3       100.0") > alone.find("\nideal"));
+  CHECK(alone.find("\nauto               8.000      12.5        37.5") > alone.find("\nleast possible"));
+
+  report mapped = managed;
+  mapped.memory = "mapped";
+  mapped.runs.back().step_ns.back() = 4000000;
+  const std::string both = table_of(managed, mapped);
+  CHECK(both.find("managed memory  ") < both.find("| mapped memory\n"));
+  CHECK(both.find("\nleast possible     3.000       100.0              2.0      1.0 |     3.000       100.0") !=
+        std::string::npos);
+  CHECK(both.find("\nauto               8.000        37.5       0      0.0      0.0 |     4.000        75.0") !=
+        std::string::npos);
+  managed.least = mapped.least = {};
+  CHECK(table_of(managed, mapped).find("least possible") == std::string::npos);
 }
 
 TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU only where there is one") {
