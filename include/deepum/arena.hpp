@@ -142,7 +142,7 @@ class arena {
                 engine_options{.budget = first_budget(gpu, options),
                                .headroom = options.headroom,
                                .log = options.log,
-                               .observer = reports_.observed(std::move(options.observer), block())}),
+                               .observer = reports_.observed(std::move(options.observer), block(), policy_name_)}),
         table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), memory_.block()),
         probe_(memory_),
         log_(options.log),
