@@ -100,10 +100,9 @@ def recognised(trace, period):
     ends = [e["ts"] + e["dur"] for e in trace.launches]
 
     def gap(phase):
-        return statistics.median(begins[i] - ends[i - 1] for i in range(max(first, 1) + (phase - first - 1) % period, last + 1, period) if i)
+        return statistics.median(begins[i] - ends[i - 1] for i in range(phase, last + 1, period) if i)
 
-    phase = max(range(first, first + period), key=lambda p: gap(p) if p else -1.0)
-    cuts = list(range(first + (phase - first) % period, last + 2, period))
+    cuts = list(range(max(range(first, first + period), key=gap), last + 2, period))
     whole = [(begins[a], begins[b] if b < len(begins) else max(ends)) for a, b in zip(cuts, cuts[1:])]
     return [(a, b, f"step {n}") for n, (a, b) in enumerate(whole, 1) if b > a]
 
@@ -164,7 +163,7 @@ class StepShares:
         for k, c in ended.items():
             for e in c:
                 self.reasons[k][e["name"]] += e["args"]["bytes"]
-        self.faults = sum(step[0] < t <= step[1] for t in trace.faults)
+        self.faults = sum(step[0] <= t < step[1] for t in trace.faults)
 
 
 def settled(trace, count=5):
