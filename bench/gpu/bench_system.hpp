@@ -11,7 +11,7 @@
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/cuda/stream.hpp>
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/trace.hpp>
 #include <deepum/units.hpp>

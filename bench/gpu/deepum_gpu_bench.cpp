@@ -34,7 +34,7 @@
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/trace.hpp>
 #include <deepum/units.hpp>
 

@@ -8,7 +8,7 @@
 #include <deepum/core/range_allocator.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>

@@ -9,7 +9,7 @@
 #include <deepum/core/live_bytes.hpp>
 #include <deepum/error.hpp>
 #include <deepum/operand.hpp>
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>

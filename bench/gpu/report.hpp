@@ -4,8 +4,8 @@
 #include "absl/strings/str_format.h"
 #include "least_traffic.hpp"
 #include "nlohmann/json.hpp"
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/statistics.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include "per_item.hpp"
 #include <deepum/core/archive.hpp>
-#include <deepum/core/execution_id_table.hpp>
-#include <deepum/core/execution_table.hpp>
-#include <deepum/core/footprint.hpp>
+#include <deepum/prediction/execution_id_table.hpp>
+#include <deepum/prediction/execution_table.hpp>
+#include <deepum/prediction/footprint.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
 #include "per_item.hpp"
-#include <deepum/core/block_table.hpp>
+#include <deepum/prediction/block_table.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
 #include "per_item.hpp"
-#include <deepum/core/execution_table.hpp>
+#include <deepum/prediction/execution_table.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
 #include "per_item.hpp"
-#include <deepum/core/footprint.hpp>
+#include <deepum/prediction/footprint.hpp>
 
 #include <benchmark/benchmark.h>
 

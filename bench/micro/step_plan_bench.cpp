@@ -3,7 +3,7 @@
 
 #include "replay/step_of.hpp"
 #include "replay/workload.hpp"
-#include <deepum/policy/step_plan.hpp>
+#include <deepum/planning/step_planner.hpp>
 
 #include <benchmark/benchmark.h>
 

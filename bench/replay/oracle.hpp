@@ -3,11 +3,11 @@
 #include "replay/gpu.hpp"
 #include "replay/step_of.hpp"
 #include "replay/workload.hpp"
-#include <deepum/policy/plan.hpp>
-#include <deepum/policy/plan_writing.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/planning/plan_writer.hpp>
+#include <deepum/planning/step_follower.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/policy/policy.hpp>
-#include <deepum/policy/step_follower.hpp>
-#include <deepum/policy/step_segments.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>

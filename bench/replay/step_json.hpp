@@ -2,7 +2,7 @@
 
 #include "nlohmann/json.hpp"
 #include <deepum/core/block.hpp>
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 
 #include <cstdint>
 #include <string>

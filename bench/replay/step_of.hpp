@@ -1,7 +1,7 @@
 #pragma once
 
 #include "replay/workload.hpp"
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 
 namespace deepum::replay {
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <deepum/core/json_text.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/statistics.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <array>

@@ -1,10 +1,10 @@
-#include "core/saved_tables.hpp"
+#include "prediction/saved_tables.hpp"
 #include "support/test_scale.hpp"
 #include <deepum/core/archive.hpp>
-#include <deepum/core/block_table.hpp>
-#include <deepum/core/execution_id_table.hpp>
-#include <deepum/core/execution_table.hpp>
-#include <deepum/core/footprint.hpp>
+#include <deepum/prediction/block_table.hpp>
+#include <deepum/prediction/execution_id_table.hpp>
+#include <deepum/prediction/execution_table.hpp>
+#include <deepum/prediction/footprint.hpp>
 
 #include <doctest/doctest.h>
 

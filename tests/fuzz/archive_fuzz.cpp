@@ -1,7 +1,7 @@
 // The loader of saved tables: an input is refused, or makes tables that work and are saved as they were loaded. The
 // checksum stops almost every input, so each is tried with its header put right as well.
 
-#include "core/saved_tables.hpp"
+#include "prediction/saved_tables.hpp"
 #include <deepum/error.hpp>
 
 #include <algorithm>

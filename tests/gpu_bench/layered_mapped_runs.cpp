@@ -2,7 +2,7 @@
 
 #include "gpu/memory_kinds.hpp"
 #include "gpu_bench/layered_checks.hpp"
-#include <deepum/policy/plan.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <doctest/doctest.h>

@@ -13,7 +13,7 @@
 #include "gpu/model_runs.hpp"
 #include "gpu/policy_checks.hpp"
 #include "gpu_bench/host_kernels.hpp"
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>
 
 #include <doctest/doctest.h>

@@ -6,8 +6,8 @@
 #include "gpu/oracle_step.hpp"
 #include "gpu/report.hpp"
 #include <deepum/arena.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>

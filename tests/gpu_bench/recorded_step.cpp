@@ -6,7 +6,7 @@
 #include "nlohmann/json.hpp"
 #include "replay/step_json.hpp"
 #include <deepum/core/launch.hpp>
-#include <deepum/policy/step_segments.hpp>
+#include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>
 
 #include <doctest/doctest.h>

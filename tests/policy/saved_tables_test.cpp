@@ -1,8 +1,8 @@
 #include "policy/saved_policies.hpp"
 #include "support/test_scale.hpp"
-#include <deepum/policy/history.hpp>
-#include <deepum/policy/launch_needs.hpp>
-#include <deepum/policy/pair_tables.hpp>
+#include <deepum/prediction/footprint_predictor.hpp>
+#include <deepum/prediction/history.hpp>
+#include <deepum/prediction/pair_tables.hpp>
 
 #include <doctest/doctest.h>
 
@@ -113,7 +113,7 @@ TEST_CASE("what launches need is the same after loading, and is learned on from 
     CAPTURE(seed);
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-    const auto event = [&](const std::vector<footprint_needs*>& all) {
+    const auto event = [&](const std::vector<footprint_predictor*>& all) {
       const execution_id id{1 + below(last_id.value)};
       launch_record r;
       r.complete = below(2) == 0;
@@ -124,7 +124,7 @@ TEST_CASE("what launches need is the same after loading, and is learned on from 
       for (block_id& b : faults) {
         b = block_id{below(law_blocks)};
       }
-      for (footprint_needs* n : all) {
+      for (footprint_predictor* n : all) {
         n->declare(id, r);
         for (const block_id b : faults) {
           n->fault(id, b, deepum::access::read);
@@ -132,12 +132,12 @@ TEST_CASE("what launches need is the same after loading, and is learned on from 
         n->finish(id, all_there);
       }
     };
-    footprint_needs kept;
+    footprint_predictor kept;
     for (std::uint32_t i = 0; i < seed * 7 % 60; ++i) {
       event({&kept});
     }
     const archive a = saved(kept);
-    footprint_needs loaded;
+    footprint_predictor loaded;
     archive_reader in(a, block_size);
     loaded.load(in, last_id, law_blocks);
     in.finish();
@@ -294,18 +294,18 @@ TEST_CASE("a history of other parameters is refused with the reason") {
 
 TEST_CASE("that a launch is not steady, and for how long, is saved") {
   const block_map nothing_there(law_blocks, location::device(), 1, um_grid);
-  footprint_needs kept;
+  footprint_predictor kept;
   for (std::uint32_t b = 0; b != 3; ++b) {
     REQUIRE(kept.steady(execution_id{1}));
     kept.fault(execution_id{1}, block_id{b}, deepum::access::read);
     kept.finish(execution_id{1}, nothing_there);
   }
   REQUIRE_FALSE(kept.steady(execution_id{1}));
-  footprint_needs loaded;
+  footprint_predictor loaded;
   const archive a = saved(kept);
   archive_reader in(a, block_size);
   loaded.load(in, execution_id{1}, law_blocks);
-  for (std::uint32_t i = 0; i != footprint_needs::runs_unlearned; ++i) {
+  for (std::uint32_t i = 0; i != footprint_predictor::runs_unlearned; ++i) {
     CHECK_FALSE(loaded.steady(execution_id{1}));
     loaded.finish(execution_id{1}, nothing_there);
   }
@@ -313,7 +313,7 @@ TEST_CASE("that a launch is not steady, and for how long, is saved") {
 }
 
 TEST_CASE("needs that no launch can have are refused with the reason, and leave what was known") {
-  const auto load = [](footprint_needs& into, const archive& a) {
+  const auto load = [](footprint_predictor& into, const archive& a) {
     const archive before = saved(into);
     const std::string why = refusal([&] {
       archive_reader in(a, block_size);
@@ -332,7 +332,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
     footprint_table footprints;
     footprints.at(execution_id{1}).touch(blocks(3), deepum::access::read, true);
     footprints.at(execution_id{2}).touch(blocks(4), deepum::access::read, true);
-    footprint_needs n;
+    footprint_predictor n;
     n.fault(execution_id{5}, block_id{7}, deepum::access::read);
     return load(n, written([&](archive_writer& out) {
                   out.section(make_archive_tag("need"), [&] {

@@ -3,8 +3,8 @@
 #include "property/lockstep_step.hpp"
 #include "property/lockstep_world.hpp"
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/policy/plan.hpp>
 
 #include <chrono>
 #include <cstddef>

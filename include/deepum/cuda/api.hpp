@@ -1,7 +1,7 @@
 #pragma once
 
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/check.hpp>
-#include <deepum/policy/plan.hpp>
 
 #include <cuda_runtime_api.h>
 

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
@@ -15,7 +16,6 @@
 #include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
@@ -58,8 +58,7 @@ class managed_memory final : public memory_space {
   using capture_guard = relaxed_capture;
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
-  static constexpr memory_capabilities traits{.commands_in_flight = 16,
-                                              .bytes_in_flight = 128_MiB};
+  static constexpr memory_capabilities traits{.commands_in_flight = 16, .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks. Pages are populated when they are touched.
   /// @errors  `status::unsupported` where pages cannot move while kernels run, `status::out_of_arena_space` above

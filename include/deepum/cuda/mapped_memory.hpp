@@ -3,13 +3,13 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/virtual_memory.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
@@ -52,10 +52,8 @@ class mapped_memory final : public memory_space {
   using stream_type = basic_stream<mapped_memory>;
   using event_type = event;
 
-  static constexpr memory_capabilities traits{.faults = false,
-                                              .keeps_home_copy = true,
-                                              .commands_in_flight = 32,
-                                              .bytes_in_flight = 256_MiB};
+  static constexpr memory_capabilities traits{
+      .faults = false, .keeps_home_copy = true, .commands_in_flight = 32, .bytes_in_flight = 256_MiB};
 
   /// @param capacity  Length of the address range; rounded up to whole chunks.
   /// @errors  `status::unsupported`, `status::invalid_argument` for a chunk size that cannot be,

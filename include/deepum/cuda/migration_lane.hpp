@@ -1,10 +1,10 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/driver_context.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>

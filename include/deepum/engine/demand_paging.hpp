@@ -4,10 +4,10 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/migration_state.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
 

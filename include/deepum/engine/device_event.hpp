@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/policy/plan.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <cstdint>

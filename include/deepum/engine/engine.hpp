@@ -3,13 +3,13 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/demand_paging.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/migration_state.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/error.hpp>
 #include <deepum/log.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
 

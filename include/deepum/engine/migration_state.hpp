@@ -4,9 +4,9 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/launch_tracker.hpp>
 #include <deepum/engine/statistics.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>

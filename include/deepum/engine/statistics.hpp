@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deepum/policy/plan.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
 

@@ -2,8 +2,8 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/units.hpp>
 
 #include <nvtx3/nvToolsExt.h>

@@ -1,16 +1,18 @@
 #pragma once
 
 #include <deepum/core/archive.hpp>
-#include <deepum/core/execution_table.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/advice.hpp>
-#include <deepum/policy/history.hpp>
-#include <deepum/policy/launch_needs.hpp>
-#include <deepum/policy/plan_writing.hpp>
+#include <deepum/planning/advisor.hpp>
+#include <deepum/planning/dead_blocks.hpp>
+#include <deepum/planning/partial_blocks.hpp>
+#include <deepum/planning/plan_writer.hpp>
+#include <deepum/planning/recurring_step.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
-#include <deepum/policy/recurring_step.hpp>
-#include <deepum/policy/upcoming_launches.hpp>
+#include <deepum/prediction/execution_table.hpp>
+#include <deepum/prediction/footprint_predictor.hpp>
+#include <deepum/prediction/history.hpp>
+#include <deepum/prediction/upcoming_launches.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -91,9 +93,9 @@ class auto_policy final : public policy {
     if (seen.retired.valid()) {
       forget(seen.retired);
     }
-    const need_list before = needs_.of(seen.id);
+    const working_set before = needs_.of(seen.id);
     needs_.declare(seen.id, record);
-    const need_list now = needs_.of(seen.id);
+    const working_set now = needs_.of(seen.id);
     if (!seen.is_new && before != now) {
       outdated_.push_back(seen.id);
       step_.change();
@@ -252,7 +254,7 @@ class auto_policy final : public policy {
   }
   void load(archive_reader& in, std::uint32_t blocks) override {
     expects(launches_ == 0, "a policy gets its tables before the first launch");
-    footprint_needs needs;
+    footprint_predictor needs;
     auto launches = in.section(tag, [&] {
       if (in.get_bool()) {
         in.refuse("they predict blocks by pairs, this policy by footprints");
@@ -710,7 +712,7 @@ class auto_policy final : public policy {
       farthest_.pop_back();
       const auto stream = static_cast<std::uint16_t>(~inverted);
       const std::size_t from = victims_.size();
-      const need_list needs = (*streams_[stream].ahead)[at].needs;
+      const working_set needs = (*streams_[stream].ahead)[at].needs;
       for (const block_range r : *needs) {
         for (const block_id b : r) {
           set_resident(b, map.resident(b));
@@ -787,7 +789,7 @@ class auto_policy final : public policy {
 
   policy_options options_;
   history history_;
-  footprint_needs needs_{};
+  footprint_predictor needs_{};
   advisor advisor_{};
   std::vector<per_stream> streams_{};    // by number
   std::vector<std::uint16_t> active_{};  // those of them with launches ahead, ascending

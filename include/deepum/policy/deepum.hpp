@@ -1,14 +1,15 @@
 #pragma once
 
 #include <deepum/core/archive.hpp>
-#include <deepum/core/block_table.hpp>
-#include <deepum/core/execution_table.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/history.hpp>
-#include <deepum/policy/pair_tables.hpp>
-#include <deepum/policy/plan_writing.hpp>
+#include <deepum/planning/partial_blocks.hpp>
+#include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
+#include <deepum/prediction/block_table.hpp>
+#include <deepum/prediction/execution_table.hpp>
+#include <deepum/prediction/history.hpp>
+#include <deepum/prediction/pair_tables.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <deepum/policy/launch_needs.hpp>
-#include <deepum/policy/plan_writing.hpp>
+#include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
+#include <deepum/prediction/footprint_predictor.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deepum/core/index_list.hpp>
-#include <deepum/policy/plan_writing.hpp>
+#include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
 

@@ -3,7 +3,7 @@
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/policy/plan.hpp>
+#include <deepum/core/plan.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <deepum/core/block_table.hpp>
-#include <deepum/core/execution_id_table.hpp>
+#include <deepum/prediction/block_table.hpp>
+#include <deepum/prediction/execution_id_table.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deepum/policy/plan_writing.hpp>
+#include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
 
 #include <cstdint>

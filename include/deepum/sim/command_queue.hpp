@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/location.hpp>
-#include <deepum/policy/plan.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/sim/active_walks.hpp>
 #include <deepum/sim/device_memory.hpp>
 #include <deepum/sim/managed_space.hpp>

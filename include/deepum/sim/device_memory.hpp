@@ -2,8 +2,8 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/sim/device_counters.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/link.hpp>

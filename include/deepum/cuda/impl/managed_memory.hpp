@@ -4,6 +4,7 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/find_fault_feed.hpp>
@@ -12,7 +13,6 @@
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
@@ -12,7 +13,6 @@
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/library_thread.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 

@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
@@ -13,7 +14,6 @@
 #include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/library_thread.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 

@@ -4,11 +4,11 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/engine.hpp>
 #include <deepum/engine/migration_state.hpp>
 #include <deepum/engine/statistics.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>

@@ -3,9 +3,9 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/active_walks.hpp>
 #include <deepum/sim/command_queue.hpp>

@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/policy/plan.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/command_queue.hpp>
 #include <deepum/sim/device_memory.hpp>

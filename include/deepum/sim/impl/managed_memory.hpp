@@ -4,8 +4,8 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>

@@ -3,9 +3,9 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
-#include <deepum/policy/plan.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>

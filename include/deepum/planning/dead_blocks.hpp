@@ -1,0 +1,110 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/planning/plan_writer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// Blocks whose contents died, until nothing of them is left, or they are used again.
+///
+/// What the device has of them is room that costs no copy. It is best given up late: a block that is written again
+/// where it is needs neither a discard nor room.
+class dead_blocks {
+ public:
+  /// Contents died.
+  void note(block_range range) { noted_.push_back(range); }
+
+  /// Plans to forget what is not on the device, so that it is never brought back.
+  void forget_elsewhere(const block_map& map, plan& out) {
+    const std::uint32_t most = blocks_per_command(map);
+    listed_.resize(map.size());
+    std::size_t kept = 0;
+    for (const block_range range : noted_) {
+      bool in_use = false;
+      for (const block_id b : range) {
+        const block_state& s = map[b];
+        if (!is_dead(s)) {
+          continue;
+        }
+        if (map.present(b)) {
+          list(b);
+        } else if (!s.copies.empty()) {
+          s.users == 0 ? discard(b, out, most) : void(in_use = true);
+        }
+      }
+      if (in_use) {
+        noted_[kept++] = range;
+      }
+    }
+    noted_.resize(kept);
+  }
+  /// Plans to forget up to `count` blocks that take room on the device and that no launch in flight may use; those
+  /// first that died first. @returns  How many.
+  std::size_t give_room(const block_map& map, std::size_t count, plan& out) {
+    const std::uint32_t most = blocks_per_command(map);
+    if (count == 0) {
+      return 0;
+    }
+    std::size_t given = 0;
+    look_at(map, [&](block_id b) {
+      discard(b, out, most);
+      return ++given != count;
+    });
+    return given;
+  }
+  /// Calls `visit(block_id)` for those that take room on the device and that no launch in flight may use.
+  template <class Visit>
+  void for_each_on_device(const block_map& map, Visit&& visit) {
+    look_at(map, [&](block_id b) {
+      visit(b);
+      return true;
+    });
+  }
+
+ private:
+  void list(block_id b) {
+    if (!listed_[b.value]) {
+      listed_[b.value] = true;
+      on_device_.push_back(b);
+    }
+  }
+  // Until `visit` returns false. Those that are none any more are forgotten.
+  template <class Visit>
+  void look_at(const block_map& map, Visit&& visit) {
+    std::size_t kept = 0;
+    std::size_t i = 0;
+    for (bool go_on = true; go_on && i != on_device_.size(); ++i) {
+      const block_id b = on_device_[i];
+      const block_state& s = map[b];
+      if (!is_dead(s) || !map.present(b)) {
+        listed_[b.value] = false;
+        continue;
+      }
+      on_device_[kept++] = b;
+      if (s.users == 0 && s.moving == motion::none) {
+        go_on = visit(b);
+      }
+    }
+    on_device_.erase(on_device_.begin() + static_cast<std::ptrdiff_t>(kept),
+                     on_device_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  static void discard(block_id b, plan& out, std::uint32_t most) {
+    append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, b, most);
+  }
+
+  std::vector<block_range> noted_{};   // not looked at yet
+  std::vector<block_id> on_device_{};  // each once
+  std::vector<bool> listed_{};         // by block: it is there
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// Memory for which one plan asks for room at most. The engine asks again whenever something happens, and each plan
+/// starts from the state at that moment: what was planned and not issued is forgotten (`plan::supersedes`).
+inline constexpr bytes bytes_per_plan = 256_MiB;
+[[nodiscard]] inline std::uint32_t blocks_per_plan(const block_map& map) { return map.blocks_in(bytes_per_plan); }
+
+/// In one command that waits for room: from here on larger copies are hardly faster (DESIGN.md).
+inline constexpr bytes bytes_per_command = 64_MiB;
+[[nodiscard]] inline std::uint32_t blocks_per_command(const block_map& map) { return map.blocks_in(bytes_per_command); }
+
+/// The same, of what leaves while other blocks wait for its room: they can come when the command is over.
+inline constexpr bytes bytes_per_departure = 16_MiB;
+
+/// Appends a block to a plan, growing the last command where that is of the same kind and the block follows directly.
+/// @param limit  Blocks in a command at most.
+/// @param from   Commands before this place are not grown.
+inline void append(plan& out, const command& kind, block_id b, std::uint32_t limit, std::size_t from = 0) {
+  if (out.commands.size() > from) {
+    command& last = out.commands.back();
+    command same = kind;
+    same.range = last.range;
+    if (last == same && last.range.end_value() == b.value && last.range.count < limit) {
+      ++last.range.count;
+      return;
+    }
+  }
+  out.commands.push_back(kind);
+  out.commands.back().range = {b, 1};
+}
+
+/// Blocks that can still arrive once those that are leaving are gone; negative: the arena holds more than its budget.
+[[nodiscard]] inline std::int64_t room_to_come(const block_map& map) {
+  return static_cast<std::int64_t>(map.budget()) + map.leaving() - map.occupied();
+}
+
+[[nodiscard]] inline bool is_dead(const block_state& s) { return s.life != liveness::live; }
+
+/// Whether a launch that uses these blocks finds all of them on the device.
+[[nodiscard]] inline bool all_ready(const block_map& map, const std::vector<block_access>& uses) {
+  for (const block_access& a : uses) {
+    for (const block_id b : a.range) {
+      if (!map.ready(b) && !is_dead(map[b])) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// Lets a policy plan only where something has happened since its last plan, so that it need not say the same again.
+class plan_gate {
+ public:
+  /// An event happened.
+  void stir() { stirred_ = true; }
+  /// Whether there is a reason to plan; the plan that follows takes it away.
+  bool open(const block_map& map) {
+    const bool moved = occupied_ != map.occupied() || leaving_ != map.leaving() || budget_ != map.budget();
+    occupied_ = map.occupied();
+    leaving_ = map.leaving();
+    budget_ = map.budget();
+    const bool stirred = stirred_;
+    stirred_ = false;
+    return stirred || moved;
+  }
+
+ private:
+  bool stirred_ = true;
+  std::uint32_t occupied_ = 0;
+  std::uint32_t leaving_ = 0;
+  std::uint32_t budget_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

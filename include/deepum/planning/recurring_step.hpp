@@ -1,0 +1,188 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/execution_id.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/planning/step_follower.hpp>
+#include <deepum/prediction/period_detector.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Recognises a step that recurs, plans it as a whole, and follows it for as long as it does.
+///
+/// A step is planned when it has been recognised. It is planned anew, once a period at most, when the needs of its
+/// launches, the budget, or what died in the last period are different. Where many needs change in a period, as those
+/// of data-dependent look-ups do, the step is not followed.
+///
+/// Launches of all streams count in the order of issue. Streams that take turns in another order each time have no step
+/// that recurs.
+///
+/// Not synchronised.
+class recurring_step {
+ public:
+  /// @param longest     Launches of a step at most. 0: none is ever followed.
+  /// @param write_back  See `step_follower`.
+  explicit recurring_step(std::uint32_t longest, bool write_back = true)
+      : launches_(longest),
+        most_changes_(longest / rare + 1),
+        write_back_(write_back) {}
+
+  /// A launch was issued.
+  void issue(execution_id id, launch_id launch) {
+    ++issued_;
+    last_ = launch;
+    launches_.issue(id);
+    if (!launches_.recurs() || launches_.period() != planned_period_) {
+      follower_.reset();
+    } else if (follower_) {
+      follower_->issued(launches_.in_flight() - 1);
+    }
+  }
+  /// The oldest launch that had not finished did.
+  void finish() {
+    launches_.finish();
+    if (follower_) {
+      follower_->advance();
+    }
+  }
+  /// The ID means another launch from now on: from the one that is issued next.
+  void forget(execution_id id) { launches_.forget(id); }
+  /// The contents of blocks died.
+  /// @param last  The last launch that may use them.
+  void death(block_range range, launch_id last) {
+    launches_.death(range, last.valid() && last <= last_ ? last_.value - last.value : 0);
+  }
+  /// The launch that was issued last, or one in flight, was found to need other blocks than before.
+  void change() {
+    if (changes_.empty() || changes_.back() != issued_) {
+      changes_.push_back(issued_);
+    }
+    if (changes_.size() > most_changes_) {
+      changes_.pop_front();
+    }
+  }
+
+  /// Plans where it is time to.
+  /// @param append  Called as `append(execution_id, std::vector<block_access>&)`: adds what the launch uses.
+  template <class Append>
+  void prepare(const block_map& map, Append&& append) {
+    if (!launches_.recurs()) {
+      return;
+    }
+    while (!changes_.empty() && issued_ - changes_.front() >= launches_.period()) {
+      changes_.pop_front();
+    }
+    if (changes_.size() * rare > launches_.period()) {
+      follower_.reset();
+      return;
+    }
+    if (follower_) {
+      if (issued_ - planned_at_ < launches_.period()) {
+        return;
+      }
+      const bool changed = !changes_.empty();
+      planned_at_ = issued_;
+      find_deaths();
+      if (!changed && map.budget() == limits_.budget && deaths_ == planned_deaths_) {
+        return;
+      }
+    } else {
+      find_deaths();
+    }
+    plan(map, append);
+  }
+
+  /// Who follows the step; null where none is being followed, or where all of it fits. Valid until the next call.
+  [[nodiscard]] step_follower* follower() { return follower_ && !follower_->idle() ? &*follower_ : nullptr; }
+  /// Launches of the step that recurs; 0: none does.
+  [[nodiscard]] std::uint32_t period() const { return launches_.recurs() ? launches_.period() : 0; }
+  /// How often a step was planned.
+  [[nodiscard]] std::uint64_t plans() const { return plans_; }
+
+  /// Heap memory held.
+  [[nodiscard]] bytes memory() const {
+    return launches_.memory() + (follower_ ? follower_->memory() : bytes{}) +
+           bytes{(deaths_.capacity() + planned_deaths_.capacity()) * sizeof(place_and_blocks) +
+                 changes_.size() * sizeof(std::uint64_t)};
+  }
+
+ private:
+  // A step is followed while at most one in so many launches has changed its needs in the last period.
+  static constexpr std::uint64_t rare = 32;
+
+  using place_and_blocks = std::pair<std::uint32_t, block_range>;
+
+  void find_deaths() {
+    deaths_.clear();
+    launches_.for_each_death([&](std::uint32_t place, block_range blocks) { deaths_.emplace_back(place, blocks); });
+    std::sort(deaths_.begin(), deaths_.end(), [](const place_and_blocks& a, const place_and_blocks& b) {
+      return a.first != b.first ? a.first < b.first : a.second.first < b.second.first;
+    });
+    deaths_.erase(std::unique(deaths_.begin(), deaths_.end()), deaths_.end());
+  }
+
+  // Times are not known. A launch is taken to last the longer the more blocks it uses, and a copy to take much longer:
+  // so long that the step lasts as long as its copies. To the host the driver's copies of managed memory are slower
+  // (docs/adr/0006), so departures are spread sooner there.
+  template <class Append>
+  void plan(const block_map& map, Append&& append) {
+    constexpr nanoseconds block_use{1};
+    constexpr nanoseconds block_copy{1'000'000};
+    step_description step;
+    std::size_t death = 0;
+    for (std::uint32_t k = 0; k != launches_.period(); ++k) {
+      uses_.clear();
+      append(launches_.id_at(k), uses_);
+      std::int64_t blocks = 1;
+      for (const block_access& use : uses_) {
+        blocks += use.range.count;
+      }
+      step.add_launch(block_use * blocks);
+      for (const block_access& use : uses_) {
+        // Only where the host's copy stays apart can contents be left behind that a launch will overwrite.
+        const bool fetched = use.mode == access::overwrite && !map.backed();
+        step.add_use(use.range, fetched ? access::update : use.mode);
+      }
+      for (; death != deaths_.size() && deaths_[death].first == k; ++death) {
+        step.add_death(deaths_[death].second);
+      }
+    }
+    const nanoseconds out = map.backed() ? block_copy : block_copy * 5 / 4;
+    limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight)};
+    follower_.emplace(step, limits_, launches_.position(), map, write_back_);
+    planned_deaths_ = deaths_;
+    planned_period_ = launches_.period();
+    planned_at_ = issued_;
+    ++plans_;
+  }
+
+  period_detector launches_;
+  std::size_t most_changes_;  // that are remembered
+  launch_id last_{};          // that was issued
+  std::optional<step_follower> follower_{};
+  step_limits limits_{};
+  bool write_back_;
+  std::vector<place_and_blocks> planned_deaths_{};  // that the plan knows
+  std::uint64_t issued_ = 0;
+  std::uint32_t planned_period_ = 0;
+  std::uint64_t planned_at_ = 0;         // in `issued_`
+  std::deque<std::uint64_t> changes_{};  // of needs, as far as they matter: when, in `issued_`
+  std::uint64_t plans_ = 0;
+
+  // Of the plan being made; kept for their memory.
+  std::vector<place_and_blocks> deaths_{};
+  std::vector<block_access> uses_{};
+};
+
+}  // namespace v0
+}  // namespace deepum

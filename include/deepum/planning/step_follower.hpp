@@ -1,0 +1,472 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/planning/dead_blocks.hpp>
+#include <deepum/planning/plan_writer.hpp>
+#include <deepum/planning/step_schedule.hpp>
+#include <deepum/planning/step_segments.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+
+/// Carries out the plan of a step that recurs: what the schedule says should be away leaves, and what comes next is
+/// fetched in the order of need, as far ahead as the schedule allows.
+///
+/// Blocks that a launch is about to write for the first time take room a few launches before it. What the plan does not
+/// know of and is on the device leaves when there is no other room, and what is dead gives its room first. Where the
+/// host keeps a copy of what is on the device, and the outward link is idle, blocks that will leave later are copied
+/// out ahead. Should a launch that could begin next find no room all the same, because things went otherwise than
+/// planned, what is needed last leaves. A host that issues a whole step ahead changes nothing of the plan: its later
+/// launches find their room when it is their turn.
+///
+/// Not synchronised. Cost of a plan: linear in the blocks it moves, and each block of a launch is looked at about once
+/// a step.
+class step_follower {
+ public:
+  /// @param map         As it is when the plan begins to be followed.
+  /// @param write_back  Blocks may be copied out ahead.
+  step_follower(const step_description& step, const step_limits& limits, std::uint32_t position, const block_map& map,
+                bool write_back = true)
+      : schedule_(step, limits, position),
+        write_back_(write_back),
+        blocks_each_way_(map.blocks_in(each_way)),
+        enough_(map.blocks_in(enough)),
+        most_write_backs_(map.blocks_in(written_back)),
+        segment_of_(map.size(), none) {
+    const step_segments& segments = schedule_.step();
+    for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
+      const block_range blocks = segments.segments()[s].blocks;
+      for (std::uint32_t b = blocks.begin_value(); b != std::min(blocks.end_value(), map.size()); ++b) {
+        segment_of_[b] = s;
+      }
+    }
+    map.for_each_least_recently_migrated([&](block_id b) {
+      if (!known(b)) {
+        strays_.push_back(b);
+      }
+      return true;
+    });
+  }
+
+  /// Everything fits, and nothing need ever leave.
+  [[nodiscard]] bool idle() const { return schedule_.idle(); }
+
+  /// The launch of the step that is executing, or will next.
+  [[nodiscard]] std::uint32_t position() const { return schedule_.position(); }
+
+  /// The executing launch finished.
+  void advance() {
+    schedule_.advance();
+    ++now_;
+    looked_ = std::max(looked_, now_);
+  }
+  /// A launch was issued, so many launches after the executing one.
+  void issued(std::size_t distance) { look_again(distance); }
+  /// Blocks left the device, or hold contents again.
+  void look_again(block_range blocks) {
+    for_each_next_use(blocks, [&](std::uint64_t distance) { look_again(distance); });
+  }
+  /// Something happened of which the plan does not know.
+  void surprised() { changed_ = true; }
+  /// Blocks left the device; `look_again` is called for them too.
+  void left(block_range blocks) {
+    left_ += blocks.count;
+    for_each_next_use(blocks, [&](std::uint64_t distance) { changed_ = changed_ || now_ + distance < looked_; });
+  }
+  /// Blocks arrived on the device.
+  void arrived(block_range blocks) {
+    arrived_ += blocks.count;
+    for (const block_id b : blocks) {
+      if (!known(b)) {
+        std::erase(strays_, b);
+        strays_.push_back(b);
+      }
+    }
+  }
+
+  /// Whether another plan would be of use: not while there is enough to do in both directions of what the last one
+  /// asked for, and nothing has turned up that is needed sooner. Commands may fail, so it would be after a few
+  /// launches.
+  [[nodiscard]] bool wants_to_write(const block_map& map, std::size_t issued) {
+    correct_missing(map, issued);
+    const bool enough_comes = all_placed_ && arrived_ < enough_;
+    const bool enough_leaves = all_leave_ ? left_ < enough_ : schedule_.gaps_opened() == opened_;
+    return changed_ || !enough_comes || !enough_leaves || now_ - written_at_ >= launches_per_plan ||
+           map.budget() != budget_;
+  }
+
+  /// @param issued  Launches that are issued and not finished, the executing one among them.
+  /// @param heads   Of those, in the order of issue, the first ones until all streams' oldest are among them.
+  /// @param dead    Gives room before anything that has contents does.
+  void write(const block_map& map, std::size_t issued, std::size_t heads, detail::dead_blocks& dead, plan& out) {
+    const std::uint64_t near = std::max<std::uint64_t>(heads, std::uint64_t{schedule_.reach().launches} + 1);
+    collect_missing(map, issued, near);
+    std::int64_t room = detail::room_to_come(map);
+    // For what is wanted now and for the next plan, so that nothing waits for it then.
+    const std::int64_t room_at_hand = static_cast<std::int64_t>(wanted_.size()) + blocks_each_way_;
+    if (room < room_at_hand) {
+      room += static_cast<std::int64_t>(dead.give_room(map, static_cast<std::size_t>(room_at_hand - room), out));
+    }
+    const std::int64_t leaving = write_leaving(map, out);
+    room += leaving;
+    if (write_back_ && leaving == 0 && map.leaving() == 0 && map.backed()) {
+      write_write_backs(map, out);
+    }
+    if (room < static_cast<std::int64_t>(wanted_.size())) {
+      room += write_strays(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
+    }
+    if (room < static_cast<std::int64_t>(urgent_)) {
+      room += write_farthest(map, near, static_cast<std::int64_t>(urgent_) - room, out);
+    }
+    write_prefetches(map, static_cast<std::size_t>(std::max<std::int64_t>(0, room)), out);
+    all_placed_ = wanted_.size() == blocks_each_way_ && room >= blocks_each_way_;
+    all_leave_ = leaving >= blocks_each_way_;
+    opened_ = schedule_.gaps_opened();
+    budget_ = map.budget();
+    written_at_ = now_;
+    arrived_ = 0;
+    left_ = 0;
+    changed_ = false;
+  }
+
+  /// Heap memory held.
+  [[nodiscard]] bytes memory() const {
+    return schedule_.memory() +
+           bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
+                 (wanted_.capacity() + leaving_.capacity() + strays_.capacity()) * sizeof(block_id) +
+                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)};
+  }
+
+ private:
+  static constexpr std::uint32_t none = 0xffffffffU;
+  static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
+  // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
+  static constexpr bytes each_way = 128_MiB;
+  static constexpr bytes enough = 64_MiB;                // may move until it is asked again, where all did fit
+  static constexpr bytes written_back = 32_MiB;          // in a plan, at most
+  static constexpr std::uint64_t launches_per_plan = 8;  // at most
+  // Launches whose first writes get room already: of those that are issued so many, and behind them a few more, so that
+  // it is there when they are issued, for a host that waits before each. All that are issued may be the whole step, and
+  // the plan has no room for what they write until shortly before.
+  static constexpr std::uint64_t issued_writes = 16;
+  static constexpr std::uint64_t writes_ahead = 4;
+
+  [[nodiscard]] bool known(block_id b) const { return b.value < segment_of_.size() && segment_of_[b.value] != none; }
+  // Calls `visit(launches)` with the launches until blocks are used, once for blocks that lie together.
+  template <class Visit>
+  void for_each_next_use(block_range blocks, Visit&& visit) const {
+    std::uint32_t last = none;
+    for (const block_id b : blocks) {
+      if (known(b) && segment_of_[b.value] != last) {
+        last = segment_of_[b.value];
+        visit(schedule_.launches_until_use(last));
+      }
+    }
+  }
+  void look_again(std::uint64_t distance) {
+    const std::uint64_t at = now_ + distance;
+    if (at < looked_ && (again_.empty() || again_.back() != at)) {
+      again_.push_back(at);
+    }
+    all_back_of_ = all_back_of_ == at ? nowhere : all_back_of_;
+  }
+
+  // --- what comes ---
+
+  // The first writes of some launches more get room.
+  void come_near(std::size_t issued) {
+    if (issued == 0) {
+      return;
+    }
+    const std::uint64_t end = now_ + std::min<std::uint64_t>(issued, issued_writes) + writes_ahead;
+    for (near_ = std::max(near_, now_); near_ < end; ++near_) {
+      look_again(near_ - now_);
+    }
+  }
+  // A block and the launch for which it is missing.
+  struct missing_block {
+    block_id block{};
+    std::uint64_t at = 0;  // as `now_`
+  };
+
+  // The first blocks that are not there and can come, in the order of need.
+  void collect_missing(const block_map& map, std::size_t issued, std::uint64_t near) {
+    const fetch_reach reach = schedule_.reach();
+    const std::uint64_t end = now_ + std::max<std::uint64_t>(issued, near);
+    correct_missing(map, issued);
+    wanted_.clear();
+    for_issued_ = 0;
+    urgent_ = 0;
+    std::size_t next = done_;
+    for (;;) {
+      for (; next != missing_.size() && wanted_.size() != blocks_each_way_; ++next) {
+        const missing_block m = missing_[next];
+        const bool missing = is_missing(map, m.block, m.at);
+        if (missing && m.at >= now_) {
+          want(m);
+          for_issued_ += m.at < now_ + issued ? 1 : 0;
+          urgent_ += m.at < now_ + std::min<std::uint64_t>(issued, near) ? 1 : 0;
+          continue;
+        }
+        if (missing) {  // the launch did without it, and another one may want it
+          look_again(schedule_.launches_until_use(segment_of_[m.block.value]));
+        }
+        done_ += next == done_ ? 1 : 0;  // what comes in order is never looked at again
+      }
+      if (wanted_.size() == blocks_each_way_ || looked_ >= end) {
+        break;
+      }
+      append_missing_of(map, looked_, missing_);
+      ++looked_;
+    }
+    if (reach.blocks != 0 && wanted_.empty()) {
+      want_part_of(map, end, reach.blocks);
+    }
+    if (done_ > missing_.size() / 2) {
+      missing_.erase(missing_.begin(), missing_.begin() + static_cast<std::ptrdiff_t>(done_));
+      done_ = 0;
+    }
+  }
+  void want(const missing_block& m) {
+    wanted_.push_back(m.block);
+    fetched_ = std::max(fetched_, m.at);
+  }
+  // Something has changed for some of the launches that have been looked at.
+  void correct_missing(const block_map& map, std::size_t issued) {
+    come_near(issued);
+    if (again_.empty()) {
+      return;
+    }
+    std::sort(again_.begin(), again_.end());
+    again_.erase(std::unique(again_.begin(), again_.end()), again_.end());
+    for (const std::uint64_t at : again_) {
+      if (at < now_) {
+        continue;
+      }
+      found_.clear();
+      append_missing_of(map, at, found_);
+      const auto before = [](const missing_block& m, std::uint64_t launch) { return m.at < launch; };
+      const auto begin = missing_.begin() + static_cast<std::ptrdiff_t>(done_);
+      const auto from = std::lower_bound(begin, missing_.end(), at, before);
+      const auto to = std::lower_bound(from, missing_.end(), at + 1, before);
+      if (!std::includes(from, to, found_.begin(), found_.end(),
+                         [](const missing_block& a, const missing_block& b) { return a.block < b.block; })) {
+        changed_ = true;
+      }
+      missing_.insert(missing_.erase(from, to), found_.begin(), found_.end());
+    }
+    again_.clear();
+  }
+  // Appends the blocks that the launch is the next to use and that are not there. Those that are dead, or on their way
+  // out, are looked at again when that is over.
+  void append_missing_of(const block_map& map, std::uint64_t at, std::vector<missing_block>& out) const {
+    const step_segments& step = schedule_.step();
+    for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
+      const bool returns = step.gaps()[step.gap_before(gap)].returns;
+      if ((at >= near_ && !returns) || !next_used_by(gap, at)) {
+        continue;  // it takes room shortly before it is written
+      }
+      const block_range blocks = step.blocks_of(step.gaps()[gap]);
+      for (const block_id b : blocks) {
+        if (is_missing(map, b, at)) {
+          out.push_back({b, at});
+        }
+      }
+    }
+  }
+  // What is dead may get room shortly before it is written: the program says that it is in use again only then.
+  [[nodiscard]] bool is_missing(const block_map& map, block_id b, std::uint64_t at) const {
+    const liveness life = map[b].life;
+    return !map.present(b) && (life == liveness::live || (life == liveness::inactive && at < near_));
+  }
+  [[nodiscard]] bool next_used_by(std::uint32_t gap, std::uint64_t at) const {
+    return schedule_.launches_until_use(schedule_.step().gaps()[gap].segment) == at - now_;
+  }
+  // Of what comes back for a launch, so many blocks that there is room for now, those that have come among them.
+  void want_part_of(const block_map& map, std::uint64_t at, std::uint32_t most) {
+    if (all_back_of_ == at && all_back_ >= most) {
+      return;
+    }
+    const step_segments& step = schedule_.step();
+    std::uint32_t back = 0;
+    for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
+      const std::uint32_t before = step.gap_before(gap);
+      if (!step.gaps()[before].returns) {
+        continue;
+      }
+      const std::uint32_t first = step.blocks_of(step.gaps()[gap]).begin_value();
+      const std::uint32_t count = std::min(schedule_.leaves(before), most - back);
+      back += count;
+      for (std::uint32_t b = first; b != first + count && next_used_by(gap, at); ++b) {
+        if (wanted_.size() == blocks_each_way_) {
+          return;
+        }
+        if (is_missing(map, block_id{b}, at)) {
+          want({block_id{b}, at});
+        }
+      }
+    }
+    if (wanted_.empty()) {
+      all_back_of_ = at;
+      all_back_ = most;
+    }
+  }
+  void write_prefetches(const block_map& map, std::size_t room, plan& out) {
+    const std::size_t from = out.commands.size();
+    for (std::size_t i = 0; i != std::min(room, wanted_.size()); ++i) {
+      detail::append(
+          out,
+          {.what = action::prefetch, .why = i < for_issued_ ? reason::issued : reason::predicted, .to = map.device()},
+          wanted_[i], blocks_each_way_, from);
+    }
+  }
+
+  // --- what goes ---
+
+  // Those first that came first: what came last has just been needed.
+  std::int64_t write_strays(const block_map& map, std::int64_t count, plan& out) {
+    std::int64_t made = 0;
+    std::erase_if(strays_, [&](block_id b) { return !map.resident(b); });
+    for (const block_id b : strays_) {
+      if (made == count) {
+        break;
+      }
+      if (may_leave(map, b)) {
+        give_up(map, b, out);
+        ++made;
+      }
+    }
+    return made;
+  }
+  // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
+  // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
+  // copies.
+  std::int64_t write_leaving(const block_map& map, plan& out) {
+    leaving_.clear();
+    schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
+      if (leaving_.size() >= blocks_each_way_) {
+        return step_schedule::verdict::enough;
+      }
+      if (now_ + schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
+        return launches == step_schedule::never ? step_schedule::verdict::look_on : step_schedule::verdict::enough;
+      }
+      bool gone = true;
+      for (const block_id b : blocks) {
+        if (map.resident(b) && !detail::is_dead(map[b])) {
+          gone = false;
+          if (may_leave(map, b)) {
+            leaving_.push_back(b);
+          }
+        }
+      }
+      return gone ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
+    });
+    std::sort(leaving_.begin(), leaving_.end());
+    for (const block_id b : leaving_) {
+      give_up(map, b, out);
+    }
+    return static_cast<std::int64_t>(leaving_.size());
+  }
+  // The outward link has nothing else to do. Few blocks at a time, because one that is being copied cannot leave.
+  void write_write_backs(const block_map& map, plan& out) {
+    std::uint32_t count = 0;
+    schedule_.for_each_write_back([&](block_range blocks) {
+      bool clean = true;
+      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs_; ++b) {
+        const block_state& s = map[block_id{b}];
+        if (!map.resident(block_id{b}) || !s.dirty || detail::is_dead(s)) {
+          continue;
+        }
+        clean = false;
+        if (s.moving == motion::none && s.writers == 0) {
+          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, block_id{b},
+                         std::max(1U, most_write_backs_ / 2));
+          ++count;
+        }
+      }
+      if (count == most_write_backs_) {
+        return step_schedule::verdict::enough;
+      }
+      return clean ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
+    });
+  }
+  std::int64_t write_farthest(const block_map& map, std::uint64_t near, std::int64_t count, plan& out) {
+    const step_segments& step = schedule_.step();
+    order_.clear();
+    for (std::uint32_t s = 0; s != step.segments().size(); ++s) {
+      if (schedule_.launches_until_use(s) >= near) {
+        order_.push_back(s);
+      }
+    }
+    std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return schedule_.launches_until_use(a) > schedule_.launches_until_use(b);
+    });
+    std::int64_t made = 0;
+    for (const std::uint32_t s : order_) {
+      const block_range blocks = step.segments()[s].blocks;
+      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
+        if (map.resident(block_id{b}) && may_leave(map, block_id{b})) {
+          give_up(map, block_id{b}, out);
+          ++made;
+        }
+      }
+    }
+    return made;
+  }
+  // What is dead gives its room elsewhere.
+  [[nodiscard]] static bool may_leave(const block_map& map, block_id b) {
+    return map[b].moving == motion::none && !detail::is_dead(map[b]);
+  }
+  static void give_up(const block_map& map, block_id b, plan& out) {
+    detail::append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
+                   map.blocks_in(detail::bytes_per_departure));
+  }
+
+  step_schedule schedule_;
+  bool write_back_;
+  std::uint32_t blocks_each_way_;
+  std::uint32_t enough_;
+  std::uint32_t most_write_backs_;
+  std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
+  std::vector<block_id> strays_{};         // on the device, and not used by the step
+  std::uint64_t now_ = 0;                  // launches that have finished since
+  std::uint64_t near_ = 0;                 // the first launch whose first writes get no room yet, as `now_`
+  std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
+
+  // What is missing, found little by little.
+  std::vector<missing_block> missing_{};  // for launches before `looked_`, in the order of need; not all still is
+  std::size_t done_ = 0;                  // of those: the first ones, which are over
+  std::uint64_t looked_ = 0;              // the first launch that has not been looked at, as `now_`
+  std::vector<std::uint64_t> again_{};    // launches before it that have to be looked at again
+  std::uint64_t all_back_of_ = nowhere;   // a launch for which so many blocks as can come back have, as `now_`
+  std::uint32_t all_back_ = 0;
+
+  // Since the last plan.
+  std::uint64_t written_at_ = 0;  // that was, as `now_`
+  bool changed_ = true;           // something that it did not know of is missing
+  bool all_placed_ = false;       // it asked for as many blocks as it may
+  bool all_leave_ = false;        // the same, of those that leave
+  std::uint64_t opened_ = 0;      // as the schedule says
+  std::uint32_t budget_ = 0;
+  std::uint64_t arrived_ = 0;  // blocks
+  std::uint64_t left_ = 0;     // blocks
+
+  // Of the plan being made; kept for their memory.
+  std::vector<missing_block> found_{};
+  std::vector<block_id> wanted_{};
+  std::vector<block_id> leaving_{};
+  std::size_t for_issued_ = 0;  // of those: for launches that are issued
+  std::size_t urgent_ = 0;      // of those: for launches that could begin next, or that the plan has room for by now
+  std::vector<std::uint32_t> order_{};
+};
+
+}  // namespace v0
+}  // namespace deepum
