@@ -13,7 +13,7 @@ from traces import ABSENT, BEFORE, FAULTED, FETCHED, MIB, STATES
 COLOURS = {"ideal": "#3c8f5a", "resident": "#3c8f5a", "um": "#8a8a8a", "off": "#8a8a8a", "lru": "#4f9aa0", "deepum": "#d08a2e", "auto": "#2b5fa8",
            "oracle": "#7a4f9a"}
 OTHERS = ("#b05a7a", "#8c5a1f", "#5b8fc7")
-KERNELS = ("#2b5fa8", "#d08a2e", "#3c8f5a", "#7a4f9a", "#b05a7a", "#4f9aa0")
+KERNELS = ("#3c8f5a", "#7a4f9a", "#4f9aa0", "#b05a7a", "#8c5a1f", "#9db33a")  # not those of copies and stalls
 OTHER_KERNELS, COMPUTING, WAITING, IDLE, STALL, OUTWARD, LEAST = "#b5b5b5", "#3c8f5a", "#d9a9a9", "#e3e6ea", "#a33a3a", "#5b8fc7", "#1d232b"
 WIDE, NARROW = 1100, 420
 
@@ -47,7 +47,10 @@ def compared(runs, own, least, scale):
                 d.rect(at, y, part * whole, row - 8, fill)
                 at += part * whole
         d.text(d.x0 - 8, y + 13, r.name(), "end", ' font-weight="bold"' if r is own else "")
-        d.text(d.x0 + whole + 6, y + 13, short(r.ns() / scale.ns))
+        end = whole + 6
+        if least and end - 4 < least * factor < end + 34:  # the number would lie under the line
+            end = least * factor + 6
+        d.text(d.x0 + end, y + 13, short(r.ns() / scale.ns))
     if least:
         x = d.x0 + least * factor
         d.line(x, d.y0 - 4, x, d.y1, LEAST, 1.5, "5 3")
@@ -149,9 +152,9 @@ def residency_drawing(trace):
         rows, edges, blocks = residency(trace, part)
         seen |= {s for row in rows for s in row}
         d = Drawing(width, 340, 60)
+        d.y_axis(blocks * trace.block / MIB, "memory in use, by address [MiB]")
         d.picture(rows, [c for _, c in STATES])
         across = (d.x1 - d.x0) / len(rows[0])
-        d.y_axis(blocks * trace.block / MIB, "memory in use, by address [MiB]")
         for i, (edge, step) in enumerate(zip(edges, part)):
             if i:
                 d.line(d.x0 + edge * across, d.y0, d.x0 + edge * across, d.y1, LEAST, 0.6)
@@ -173,7 +176,7 @@ def by_step(runs, key, label, factor):
     up = d.y_axis(max(max(v) for _, v in lines) / factor * 1.05, label)
     longest = max(len(v) for _, v in lines)
     across = (d.x1 - d.x0) / (longest - 1)
-    for n in sorted({1, longest, *(round(1 + i * (longest - 1) / 5) for i in range(1, 5))}):
+    for n in range(1, longest + 1, math.ceil((longest - 1) / 7)):
         d.text(d.x0 + (n - 1) * across, d.y1 + 14, n, "middle")
     d.text((d.x0 + d.x1) / 2, d.y1 + 29, "step", "middle")
     legend = []

@@ -19,6 +19,7 @@ from pages import MIB, SOURCES, Folder, PageChecks, PageReader, bad_files_fail_i
 
 sys.path.insert(0, str(SOURCES / "bench" / "report"))
 import bound  # noqa: E402
+import chart  # noqa: E402
 import traces  # noqa: E402
 
 SECTIONS = {  # what the axes of each section's plots say
@@ -287,6 +288,11 @@ class Bound(unittest.TestCase):
         for e in made["traceEvents"]:
             e.get("args", {}).pop("uses", None)
         self.assertIsNone(self.least(6, made))
+
+
+class Chart(unittest.TestCase):
+    def test_the_chart_of_the_readme_is_that_of_the_results(self):
+        self.assertEqual((SOURCES / "docs" / "report" / "training.svg").read_text(), chart.chart(), "run bench/report/chart.py")
 
 
 # --- traces of programs ------------------------------------------------------------------------------------------------
