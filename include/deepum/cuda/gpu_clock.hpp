@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/cuda/handles.hpp>
 #include <deepum/units.hpp>
 
 #include <cuda_runtime_api.h>
@@ -9,8 +10,6 @@
 namespace deepum {
 inline namespace v0 {
 namespace cuda {
-
-class primary_context;
 
 /// Host time of what happened on the GPU: of events, and of faults.
 ///
@@ -24,7 +23,7 @@ class gpu_clock {
   /// @param on  The device; nullptr: the one that is current.
   /// @errors    `status::device_failure`.
   explicit gpu_clock(const primary_context* on = nullptr);
-  ~gpu_clock();
+  ~gpu_clock() = default;
   gpu_clock(const gpu_clock&) = delete;
   gpu_clock& operator=(const gpu_clock&) = delete;
 
@@ -54,12 +53,9 @@ class gpu_clock {
   void take_anchor();
   static constexpr int anchors_tried = 4;
 
-  void close();
-
-  const primary_context* on_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t anchor_ = nullptr;
-  cudaEvent_t next_ = nullptr;
+  unique_stream stream_{};
+  unique_event anchor_{};
+  unique_event next_{};
   nanoseconds anchored_at_{};
   nanoseconds fault_offset_{};
   bool faults_known_ = false;

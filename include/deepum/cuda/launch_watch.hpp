@@ -3,7 +3,6 @@
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/separate.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -20,9 +19,6 @@ inline namespace v0 {
 namespace cuda {
 
 class device;
-
-/// Lets the calling thread sleep for microseconds: else 20 of them are 70.
-DEEPUM_SEPARATE void sleep_precisely();
 
 /// The launches of a memory kind's streams, and the thread that runs the engine's pump.
 ///

@@ -8,6 +8,7 @@
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
+#include <deepum/cuda/event_mailbox.hpp>
 #include <deepum/cuda/fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/launch_watch.hpp>
@@ -27,7 +28,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -197,8 +197,7 @@ class managed_memory final : public memory_space {
   std::atomic<std::uint64_t> chunks_{0};   // blocks with `mark::chunk`
   std::atomic<std::uint64_t> present_{0};  // blocks with `mark::present`
 
-  std::mutex happened_mutex_;
-  std::vector<device_event> happened_{};  // what the lanes told
+  event_mailbox happened_{};  // what the lanes told
 
   std::unique_ptr<cuda::fault_feed> feed_{};
   std::vector<fault_sample> samples_{};

@@ -4,6 +4,7 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/driver_context.hpp>
+#include <deepum/cuda/handles.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/units.hpp>
 
@@ -91,7 +92,7 @@ class migration_lane {
     bool ok = true;
   };
 
-  void enter() const;
+  [[nodiscard]] const driver_context* beside() const { return context_ ? &*context_ : nullptr; }
 
   void run();
   void close();
@@ -135,7 +136,7 @@ class migration_lane {
   block_marks& marks_;
   report tell_;
   std::optional<driver_context> context_{};
-  std::array<cudaStream_t, pieces_in_flight> streams_{};
+  std::array<unique_stream, pieces_in_flight> streams_{};
   std::size_t next_stream_ = 0;
   nanoseconds last_ended_{};  // a piece to the device
 

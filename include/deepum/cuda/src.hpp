@@ -19,6 +19,11 @@
 #include <deepum/cuda/impl/mapped_memory.hpp>
 #include <deepum/cuda/impl/migration_lane.hpp>
 #include <deepum/cuda/impl/virtual_memory.hpp>
+#include <deepum/cuda/paged/impl/arrivals.hpp>
+#include <deepum/cuda/paged/impl/departures.hpp>
+#include <deepum/cuda/paged/impl/device_chunks.hpp>
+#include <deepum/cuda/paged/impl/host_chunks.hpp>
+#include <deepum/cuda/paged/impl/launch_view.hpp>
 
 namespace deepum {
 inline namespace v0 {

@@ -17,20 +17,13 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE gpu_clock::gpu_clock(const primary_context* on) : on_(on) {
-  const own_calls calls(on_);
-  try {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    check(cudaEventCreateWithFlags(&anchor_, cudaEventDefault), "cudaEventCreateWithFlags");
-    check(cudaEventCreateWithFlags(&next_, cudaEventDefault), "cudaEventCreateWithFlags");
-    take_anchor();
-  } catch (...) {
-    close();
-    throw;
-  }
+DEEPUM_SEPARATE gpu_clock::gpu_clock(const primary_context* on) {
+  const own_calls calls(on);
+  stream_ = make_stream(on);
+  anchor_ = make_event(event_use::time, on);
+  next_ = make_event(event_use::time, on);
+  take_anchor();
 }
-
-DEEPUM_SEPARATE gpu_clock::~gpu_clock() { close(); }
 
 DEEPUM_SEPARATE nanoseconds gpu_clock::host_now() {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
@@ -38,7 +31,7 @@ DEEPUM_SEPARATE nanoseconds gpu_clock::host_now() {
 
 DEEPUM_SEPARATE nanoseconds gpu_clock::time_of(cudaEvent_t reached) {
   float milliseconds = 0;
-  if (!worked(cudaEventElapsedTime(&milliseconds, anchor_, reached))) {
+  if (!worked(cudaEventElapsedTime(&milliseconds, anchor_.get(), reached))) {
     return host_now();
   }
   return anchored_at_ + nanoseconds{std::llround(static_cast<double>(milliseconds) * 1e6)};
@@ -49,11 +42,11 @@ DEEPUM_SEPARATE void gpu_clock::keep_up() {
   if (before - anchored_at_ < std::chrono::seconds(1)) {
     return;
   }
-  if (!worked(cudaEventRecord(next_, stream_)) || !worked(cudaEventSynchronize(next_))) {
+  if (!worked(cudaEventRecord(next_.get(), stream_.get())) || !worked(cudaEventSynchronize(next_.get()))) {
     return;
   }
   // Where the old anchor puts the new one, unless the host knows better.
-  const nanoseconds told = time_of(next_);
+  const nanoseconds told = time_of(next_.get());
   const nanoseconds settled = std::clamp(told, before, host_now());
   fault_offset_ -= settled - told;
   std::swap(anchor_, next_);
@@ -70,26 +63,14 @@ DEEPUM_SEPARATE void gpu_clock::take_anchor() {
   nanoseconds shortest = nanoseconds::max();
   for (int i = 0; i < anchors_tried; ++i) {
     const nanoseconds before = host_now();
-    check(cudaEventRecord(next_, stream_), "cudaEventRecord");
-    check(cudaEventSynchronize(next_), "cudaEventSynchronize");
+    check(cudaEventRecord(next_.get(), stream_.get()), "cudaEventRecord");
+    check(cudaEventSynchronize(next_.get()), "cudaEventSynchronize");
     const nanoseconds after = host_now();
     if (after - before < shortest) {
       shortest = after - before;
       anchored_at_ = after;
       std::swap(anchor_, next_);
     }
-  }
-}
-
-DEEPUM_SEPARATE void gpu_clock::close() {
-  const own_calls calls(on_);
-  for (const cudaEvent_t e : {next_, anchor_}) {
-    if (e != nullptr) {
-      (void)worked(cudaEventDestroy(e));
-    }
-  }
-  if (stream_ != nullptr) {
-    (void)worked(cudaStreamDestroy(stream_));
   }
 }
 

@@ -1,15 +1,11 @@
 #pragma once
 
-#include <deepum/cuda/check.hpp>
 #include <deepum/cuda/device.hpp>
+#include <deepum/cuda/device_thread.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/launch_watch.hpp>
-#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/library_thread.hpp>
 #include <deepum/separate.hpp>
-
-#include <cuda_runtime_api.h>
 
 #include <atomic>
 #include <cstdint>
@@ -19,19 +15,9 @@
 #include <utility>
 #include <vector>
 
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
-
 namespace deepum {
 inline namespace v0 {
 namespace cuda {
-
-DEEPUM_SEPARATE void sleep_precisely() {
-#ifdef __linux__
-  (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-#endif
-}
 
 DEEPUM_SEPARATE launch_watch::launch_watch(const device& gpu) : gpu_(gpu), clock_(&gpu.context()) {}
 
@@ -56,7 +42,7 @@ DEEPUM_SEPARATE void launch_watch::attach(std::function<void()> pump) {
   detach();
   stopping_ = false;
   pump_ = std::move(pump);
-  thread_ = deepum::detail::start_thread([this] { run(); });
+  thread_ = start_device_thread(gpu_.properties().ordinal, nullptr, [this] { run(); });
 }
 
 DEEPUM_SEPARATE void launch_watch::detach() {
@@ -115,9 +101,6 @@ DEEPUM_SEPARATE void launch_watch::note_in_flight(bool in_flight) {
 }
 
 DEEPUM_SEPARATE void launch_watch::run() {
-  (void)worked(cudaSetDevice(gpu_.properties().ordinal));
-  const relaxed_capture relaxed;
-  sleep_precisely();
   for (;;) {
     wanted_.store(false, std::memory_order_relaxed);
     pump_();

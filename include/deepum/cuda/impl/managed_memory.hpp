@@ -9,6 +9,7 @@
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/find_fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
+#include <deepum/cuda/handles.hpp>
 #include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/engine/device_event.hpp>
@@ -120,11 +121,7 @@ DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
   const std::lock_guard lock(watch_.mutex());
   const own_calls calls(owner_.context());
   std::size_t first = events.size();
-  {
-    const std::lock_guard happened(happened_mutex_);
-    events.insert(events.end(), happened_.begin(), happened_.end());
-    happened_.clear();
-  }
+  happened_.take(events);
   watch_.clock().keep_up();
   const nanoseconds looked = gpu_clock::host_now();
   const bool launched = watch_.take_launched();
@@ -227,10 +224,7 @@ DEEPUM_SEPARATE void managed_memory::emit(const device_event& e) {
   } else if (e.what == device_event::kind::completed || e.what == device_event::kind::failed) {
     watch_.command_ended();
   }
-  {
-    const std::lock_guard lock(happened_mutex_);
-    happened_.push_back(e);
-  }
+  happened_.put(e);
   hurry();
 }
 
@@ -238,51 +232,40 @@ DEEPUM_SEPARATE void managed_memory::emit(const device_event& e) {
 
 DEEPUM_SEPARATE bool managed_memory::calibrate(cuda::fault_feed& feed) {
   const own_calls calls(owner_.context());
-  cudaStream_t q = nullptr;
-  cudaEvent_t before = nullptr;
-  cudaEvent_t after = nullptr;
-  const bool made = worked(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking)) &&
-                    worked(cudaEventCreateWithFlags(&before, cudaEventDefault)) &&
-                    worked(cudaEventCreateWithFlags(&after, cudaEventDefault));
+  const unique_stream q = try_make_stream();
+  const unique_event before = q ? try_make_event(event_use::time) : unique_event();
+  const unique_event after = before ? try_make_event(event_use::time) : unique_event();
   std::vector<fault_sample> faults;
   int prompt = 0;
-  for (int i = 0; made && prompt < calibrations && i < most_calibrations; ++i) {
+  for (int i = 0; after && prompt < calibrations && i < most_calibrations; ++i) {
     *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};  // to the host
     faults.clear();
     feed.take_all(faults);
     faults.clear();
-    if (!worked(cudaEventRecord(before, q)) || !worked(cudaMemsetAsync(base_.get(), 0, 64, q))) {
+    if (!worked(cudaEventRecord(before.get(), q.get())) || !worked(cudaMemsetAsync(base_.get(), 0, 64, q.get()))) {
       continue;
     }
-    const bool ended = worked(cudaEventRecord(after, q));
+    const bool ended = worked(cudaEventRecord(after.get(), q.get()));
     // Twice where that fails: what is still to be written then would be written into the program's data.
-    if (worked(cudaStreamSynchronize(q)) || worked(cudaStreamSynchronize(q))) {
+    if (worked(cudaStreamSynchronize(q.get())) || worked(cudaStreamSynchronize(q.get()))) {
       const nanoseconds patience = gpu_clock::host_now() + (feed.late() ? longest_lateness : nanoseconds{});
       for (feed.take_all(faults); faults.empty() && gpu_clock::host_now() < patience; feed.take_all(faults)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       for (const fault_sample& f : faults) {
         if (holds(f.address)) {
-          watch_.clock().learn_fault(f.at, watch_.clock().time_of(before));
+          watch_.clock().learn_fault(f.at, watch_.clock().time_of(before.get()));
         }
       }
       if (!watch_.clock().knows_faults()) {
         break;
       }
-      prompt += ended && watch_.clock().time_of(after) - watch_.clock().time_of(before) < promptly ? 1 : 0;
+      prompt += ended && watch_.clock().time_of(after.get()) - watch_.clock().time_of(before.get()) < promptly ? 1 : 0;
     }
   }
   *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};
   faults.clear();
   feed.take_all(faults);
-  for (const cudaEvent_t e : {before, after}) {
-    if (e != nullptr) {
-      (void)worked(cudaEventDestroy(e));
-    }
-  }
-  if (q != nullptr) {
-    (void)worked(cudaStreamDestroy(q));
-  }
   return watch_.clock().knows_faults();
 }
 

@@ -8,12 +8,10 @@
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
+#include <deepum/cuda/device_thread.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/cuda/migration_lane.hpp>
-#include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/library_thread.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
@@ -43,12 +41,12 @@ DEEPUM_SEPARATE migration_lane::migration_lane(const device& gpu, std::byte* bas
     context_.emplace(gpu.properties().ordinal);
   }
   try {
-    enter();
-    for (cudaStream_t& s : streams_) {
-      check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    enter_device(gpu.properties().ordinal, beside());
+    for (unique_stream& s : streams_) {
+      s = make_stream();
     }
     gpu.context().enter();
-    thread_ = deepum::detail::start_thread([this] { run(); });
+    thread_ = start_device_thread(gpu.properties().ordinal, beside(), [this] { run(); });
   } catch (...) {
     close();
     gpu.context().enter();
@@ -92,16 +90,7 @@ DEEPUM_SEPARATE std::size_t migration_lane::load() const {
   return busy_;
 }
 
-DEEPUM_SEPARATE void migration_lane::enter() const {
-  if (!context_ || !context_->make_current()) {
-    (void)worked(cudaSetDevice(gpu_.properties().ordinal));
-  }
-}
-
 DEEPUM_SEPARATE void migration_lane::run() {
-  enter();
-  const relaxed_capture relaxed;
-  sleep_precisely();
   for (;;) {
     std::optional<block_range> renewal;
     {
@@ -138,10 +127,10 @@ DEEPUM_SEPARATE void migration_lane::run() {
 }
 
 DEEPUM_SEPARATE void migration_lane::close() {
-  for (const cudaStream_t s : streams_) {
-    if (s != nullptr) {
-      (void)worked(cudaStreamSynchronize(s));
-      (void)worked(cudaStreamDestroy(s));
+  for (unique_stream& s : streams_) {
+    if (s) {
+      (void)worked(cudaStreamSynchronize(s.get()));
+      s.reset();
     }
   }
 }
@@ -197,7 +186,7 @@ DEEPUM_SEPARATE void migration_lane::begin_prefetch() {
   }
   duplicate_again(p.range);
   p.began = gpu_clock::host_now();
-  p.stream = streams_[next_stream_++ % streams_.size()];
+  p.stream = streams_[next_stream_++ % streams_.size()].get();
   p.ok = worked(api::prefetch(address(p.range.first), um_grid.size_of(p.range).count,
                               {.on_host = false, .device = gpu_.properties().ordinal}, p.stream));
   pieces_.push_back(std::move(p));
@@ -280,8 +269,8 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
         }
       });
   const nanoseconds began = gpu_clock::host_now();
-  const bool ok = worked(api::prefetch(address(part.first), um_grid.size_of(part).count, {}, streams_.front())) &&
-                  settle(streams_.front());
+  const bool ok = worked(api::prefetch(address(part.first), um_grid.size_of(part).count, {}, streams_.front().get())) &&
+                  settle(streams_.front().get());
   if (ok) {
     marks_.clear(part, mark::discarded);
     tell_({.what = device_event::kind::departed,
@@ -305,9 +294,9 @@ DEEPUM_SEPARATE void migration_lane::discard() {
   std::vector<void*> first{address(m.range.first)};
   std::vector<std::size_t> size{um_grid.size_of(m.range).count};
   // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
-  const bool ok = (api::has_discard ? worked(api::discard(first, size, streams_.front()))
-                                    : worked(api::prefetch(first[0], size[0], {}, streams_.front()))) &&
-                  settle(streams_.front());  // one that is not over would come behind what is written next
+  const bool ok = (api::has_discard ? worked(api::discard(first, size, streams_.front().get()))
+                                    : worked(api::prefetch(first[0], size[0], {}, streams_.front().get()))) &&
+                  settle(streams_.front().get());  // one that is not over would come behind what is written next
   if (ok) {
     if (api::has_discard) {
       marks_.set(m.range, mark::discarded);
@@ -322,11 +311,11 @@ DEEPUM_SEPARATE void migration_lane::renew(block_range range) {
       range, [this](block_id b) { return marks_.has(b, mark::discarded); },
       [this](block_range run) {
         run.count = std::min(run.count, blocks_outward);
-        if (worked(api::prefetch(address(run.first), um_grid.size_of(run).count, {}, streams_.front()))) {
+        if (worked(api::prefetch(address(run.first), um_grid.size_of(run).count, {}, streams_.front().get()))) {
           marks_.clear(run, mark::discarded);
         }
       });
-  (void)settle(streams_.front());
+  (void)settle(streams_.front().get());
 }
 
 // --- hints ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+/// A reserved range of addresses with a place for each of a number of chunks. Nothing is mapped there in the end.
+///
+/// Threads: any, one at a time for each chunk.
+class chunk_range {
+ public:
+  /// @param memory  Outlives it.
+  /// @errors  `status::out_of_arena_space`.
+  chunk_range(const virtual_memory& memory, bytes chunk, std::uint32_t count)
+      : memory_(memory),
+        chunk_(chunk),
+        count_(count),
+        begin_(memory.reserve(chunk * count, chunk)) {}
+  ~chunk_range() { memory_.give_back(begin_, size()); }
+  chunk_range(const chunk_range&) = delete;
+  chunk_range& operator=(const chunk_range&) = delete;
+
+  [[nodiscard]] std::byte* begin() const { return begin_; }
+  [[nodiscard]] bytes size() const { return chunk_ * count_; }
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+  [[nodiscard]] std::byte* at(std::uint32_t i) const { return begin_ + (chunk_ * i).count; }
+
+  [[nodiscard]] CUresult map(std::uint32_t i, virtual_memory::handle h) const { return memory_.map(at(i), chunk_, h); }
+  CUresult unmap(std::uint32_t i) const { return memory_.unmap(at(i), chunk_); }
+  /// See `virtual_memory::allow`.
+  [[nodiscard]] CUresult allow(std::uint32_t i, bool by_host = false) const {
+    return memory_.allow(at(i), chunk_, by_host);
+  }
+  CUresult forbid(std::uint32_t i) const { return memory_.forbid(at(i), chunk_); }
+
+ private:
+  const virtual_memory& memory_;
+  const bytes chunk_;
+  const std::uint32_t count_;
+  std::byte* const begin_;
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/paged/arrivals.hpp>
+#include <deepum/cuda/paged/chunk_range.hpp>
+#include <deepum/cuda/paged/failure_note.hpp>
+#include <deepum/cuda/paged/launch_view.hpp>
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/units.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+/// Chunks of host memory, pinned and beside the device, at most one for each block. Each has an address of its own, by
+/// block, for copies and for the host. They are created as they are needed and kept; where no more may be had, one
+/// whose contents are of no use serves another block.
+///
+/// Threads: any.
+class host_chunks {
+ public:
+  /// What it works with. All of it outlives it.
+  struct surroundings {
+    const virtual_memory& memory;
+    const arrivals& copies;
+    launch_view* shown_in;  ///< where launches find them; nullptr: nowhere
+    failure_note& failure;
+  };
+
+  /// @param limit  Host memory to hold at most; 0: what the host gives.
+  /// @errors  `status::out_of_arena_space`.
+  host_chunks(const surroundings& with, bytes chunk, std::uint32_t blocks, bytes limit);
+  ~host_chunks();
+  host_chunks(const host_chunks&) = delete;
+  host_chunks& operator=(const host_chunks&) = delete;
+
+  /// The block needs a chunk from now on. @returns  Whether it has one.
+  [[nodiscard]] bool give(block_id b);
+  [[nodiscard]] bool has(block_id b);
+  /// Their chunks may serve other blocks, until they are needed again.
+  void outdated(block_range range);
+  /// Launches find the block's chunk, if it has one, unless they find one of the device.
+  void show(block_id b);
+
+  [[nodiscard]] std::byte* at(block_id b) const { return addresses_.at(b.value); }
+  [[nodiscard]] bytes held() const { return chunk_ * created_.load(std::memory_order_relaxed); }
+
+ private:
+  using handle = virtual_memory::handle;
+  static constexpr handle no_memory = 0;
+
+  [[nodiscard]] handle create();
+  /// A chunk whose contents are of no use: the device has newer ones, or nobody wants any.
+  [[nodiscard]] handle take_outdated();
+  void show_locked(block_id b);
+
+  const surroundings with_;
+  const bytes chunk_;
+  const bytes limit_;
+  chunk_range addresses_;
+  std::mutex mutex_;
+  std::vector<handle> chunks_;  // by block
+  std::uint32_t taken_last_ = 0;
+  std::unique_ptr<std::atomic<bool>[]> outdated_;  // by block
+  std::atomic<std::uint32_t> created_{0};
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/cuda/paged/impl/host_chunks.hpp>  // what it declares
+#endif

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <deepum/cuda/paged/device_chunks.hpp>
+#include <deepum/cuda/paged/failure_note.hpp>
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+DEEPUM_SEPARATE device_chunks::device_chunks(const virtual_memory& memory, bytes chunk, std::uint32_t most,
+                                             failure_note& failure)
+    : memory_(memory),
+      chunk_(chunk),
+      addresses_(memory, chunk, most),
+      failure_(failure),
+      limit_(most) {}
+
+DEEPUM_SEPARATE device_chunks::~device_chunks() {
+  for (std::uint32_t s = 0; s < slots_.size(); ++s) {
+    if (slots_[s] != no_memory) {
+      destroy(s);
+    }
+  }
+}
+
+DEEPUM_SEPARATE void device_chunks::set_limit(std::uint64_t chunks) {
+  limit_.store(static_cast<std::uint32_t>(std::min<std::uint64_t>(chunks, addresses_.count())),
+               std::memory_order_relaxed);
+}
+
+DEEPUM_SEPARATE std::uint32_t device_chunks::take() {
+  if (empty_.empty()) {
+    return create();
+  }
+  const std::uint32_t s = empty_.back();
+  empty_.pop_back();
+  empty_count_.fetch_sub(1, std::memory_order_relaxed);
+  return s;
+}
+
+DEEPUM_SEPARATE void device_chunks::give(std::uint32_t slot) {
+  empty_.push_back(slot);
+  empty_count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+DEEPUM_SEPARATE void device_chunks::trim() {
+  while (has_too_many()) {
+    const std::uint32_t s = take();
+    destroy(s);
+    unused_.push_back(s);
+  }
+}
+
+DEEPUM_SEPARATE std::uint32_t device_chunks::create() {
+  if (created() >= limit_.load(std::memory_order_relaxed)) {
+    failure_.set("all " + std::to_string(created()) + " chunks of the budget are in use");
+    return none;
+  }
+  const std::uint32_t s = unused_.empty() ? static_cast<std::uint32_t>(slots_.size()) : unused_.back();
+  virtual_memory::handle made = no_memory;
+  if (const CUresult result = memory_.create(false, chunk_, made); result != CUDA_SUCCESS) {
+    failure_.set("the device has no memory for another chunk of " + std::to_string(chunk_.count) +
+                 " bytes beside the " + std::to_string(created()) + " that are there; the driver says " +
+                 std::to_string(static_cast<int>(result)));
+    return none;
+  }
+  if (addresses_.map(s, made) != CUDA_SUCCESS) {
+    memory_.release(made);
+    failure_.set("a chunk of the device could not be mapped");
+    return none;
+  }
+  if (addresses_.allow(s) != CUDA_SUCCESS) {
+    addresses_.unmap(s);
+    memory_.release(made);
+    failure_.set("a chunk of the device could not be made accessible");
+    return none;
+  }
+  if (unused_.empty()) {
+    slots_.push_back(made);
+  } else {
+    unused_.pop_back();
+    slots_[s] = made;
+  }
+  created_.fetch_add(1, std::memory_order_relaxed);
+  return s;
+}
+
+DEEPUM_SEPARATE void device_chunks::destroy(std::uint32_t slot) {
+  addresses_.unmap(slot);
+  memory_.release(slots_[slot]);
+  slots_[slot] = no_memory;
+  created_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

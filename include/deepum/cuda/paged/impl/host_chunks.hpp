@@ -1,0 +1,127 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/paged/host_chunks.hpp>
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, std::uint32_t blocks, bytes limit)
+    : with_(with),
+      chunk_(chunk),
+      limit_(limit),
+      addresses_(with.memory, chunk, blocks),
+      chunks_(blocks, no_memory),
+      outdated_(std::make_unique<std::atomic<bool>[]>(blocks)) {}
+
+DEEPUM_SEPARATE host_chunks::~host_chunks() {
+  for (std::uint32_t b = 0; b < chunks_.size(); ++b) {
+    if (chunks_[b] != no_memory) {
+      addresses_.unmap(b);
+      with_.memory.release(chunks_[b]);
+    }
+  }
+}
+
+DEEPUM_SEPARATE bool host_chunks::give(block_id b) {
+  const std::lock_guard lock(mutex_);
+  outdated_[b.value].store(false, std::memory_order_relaxed);
+  if (chunks_[b.value] != no_memory) {
+    return true;
+  }
+  const handle got = create();
+  if (got == no_memory) {
+    return false;
+  }
+  const bool mapped = addresses_.map(b.value, got) == CUDA_SUCCESS;
+  if (!mapped || addresses_.allow(b.value, true) != CUDA_SUCCESS) {
+    if (mapped) {
+      addresses_.unmap(b.value);
+    }
+    with_.memory.release(got);
+    created_.fetch_sub(1, std::memory_order_relaxed);
+    with_.failure.set("a chunk of the host could not be mapped", true);
+    return false;
+  }
+  chunks_[b.value] = got;
+  show_locked(b);
+  return true;
+}
+
+DEEPUM_SEPARATE bool host_chunks::has(block_id b) {
+  const std::lock_guard lock(mutex_);
+  return chunks_[b.value] != no_memory;
+}
+
+DEEPUM_SEPARATE void host_chunks::outdated(block_range range) {
+  for (const block_id b : range) {
+    outdated_[b.value].store(true, std::memory_order_relaxed);
+  }
+}
+
+DEEPUM_SEPARATE void host_chunks::show(block_id b) {
+  if (with_.shown_in != nullptr) {
+    const std::lock_guard lock(mutex_);
+    show_locked(b);
+  }
+}
+
+DEEPUM_SEPARATE void host_chunks::show_locked(block_id b) {
+  if (with_.shown_in != nullptr && chunks_[b.value] != no_memory) {
+    with_.shown_in->map_host(b, chunks_[b.value]);
+  }
+}
+
+DEEPUM_SEPARATE host_chunks::handle host_chunks::create() {
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (limit_.count == 0 || held() + chunk_ <= limit_) {
+    handle made = no_memory;
+    result = with_.memory.create(true, chunk_, made);
+    if (result == CUDA_SUCCESS) {
+      created_.fetch_add(1, std::memory_order_relaxed);
+      return made;
+    }
+  }
+  const handle taken = take_outdated();
+  if (taken == no_memory) {
+    with_.failure.set("the host has no chunk left: " + std::to_string(held().count) + " bytes are held" +
+                          (limit_.count != 0 ? ", device_options::host_limit is " + std::to_string(limit_.count)
+                                             : ", cuMemCreate says " + std::to_string(static_cast<int>(result))),
+                      true);
+  }
+  return taken;
+}
+
+DEEPUM_SEPARATE host_chunks::handle host_chunks::take_outdated() {
+  if (with_.shown_in != nullptr) {
+    return no_memory;  // launches may use it
+  }
+  const auto count = static_cast<std::uint32_t>(chunks_.size());
+  for (std::uint32_t n = 0; n < count; ++n) {
+    taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
+    handle& c = chunks_[taken_last_];
+    if (c != no_memory && outdated_[taken_last_].load(std::memory_order_relaxed) &&
+        !with_.copies.under_way(block_id{taken_last_}) && addresses_.unmap(taken_last_) == CUDA_SUCCESS) {
+      return std::exchange(c, no_memory);
+    }
+  }
+  return no_memory;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

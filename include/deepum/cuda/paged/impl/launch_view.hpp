@@ -1,0 +1,77 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/paged/device_chunks.hpp>
+#include <deepum/cuda/paged/launch_view.hpp>
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+DEEPUM_SEPARATE launch_view::launch_view(const virtual_memory& memory, bytes chunk, std::uint32_t blocks)
+    : addresses_(memory, chunk, blocks),
+      exclusive_(addresses_),
+      host_(blocks),
+      slot_of_(std::make_unique<std::atomic<std::uint32_t>[]>(blocks)) {
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    slot_of_[b].store(device_chunks::none, std::memory_order_relaxed);
+  }
+}
+
+DEEPUM_SEPARATE launch_view::~launch_view() {
+  for (std::uint32_t b = 0; b < addresses_.count(); ++b) {
+    if (host_[b] || slot_of(block_id{b}) != device_chunks::none) {
+      addresses_.unmap(b);
+    }
+  }
+}
+
+DEEPUM_SEPARATE CUresult launch_view::map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk) {
+  const std::lock_guard lock(mutex_);
+  if (host_[b.value]) {
+    addresses_.unmap(b.value);
+    host_[b.value] = false;
+  }
+  CUresult result = addresses_.map(b.value, chunk);
+  if (result == CUDA_SUCCESS && !exclusive_.is_on()) {
+    result = addresses_.allow(b.value);
+    if (result != CUDA_SUCCESS) {
+      addresses_.unmap(b.value);
+    }
+  }
+  if (result == CUDA_SUCCESS) {
+    slot_of_[b.value].store(slot, std::memory_order_relaxed);
+  }
+  return result;
+}
+
+DEEPUM_SEPARATE void launch_view::unmap_device(block_id b) {
+  const std::lock_guard lock(mutex_);
+  slot_of_[b.value].store(device_chunks::none, std::memory_order_relaxed);
+  addresses_.unmap(b.value);
+}
+
+DEEPUM_SEPARATE void launch_view::map_host(block_id b, virtual_memory::handle chunk) {
+  const std::lock_guard lock(mutex_);
+  if (!host_[b.value] && slot_of(b) == device_chunks::none && addresses_.map(b.value, chunk) == CUDA_SUCCESS) {
+    host_[b.value] = true;
+    if (!exclusive_.is_on()) {
+      (void)addresses_.allow(b.value);
+    }
+  }
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum

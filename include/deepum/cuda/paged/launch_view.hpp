@@ -1,0 +1,64 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/paged/chunk_range.hpp>
+#include <deepum/cuda/paged/device_chunks.hpp>
+#include <deepum/cuda/paged/exclusive_mode.hpp>
+#include <deepum/cuda/virtual_memory.hpp>
+#include <deepum/units.hpp>
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace cuda {
+
+/// What launches find at the arena's addresses, block by block: a chunk of the device; one of the host, where
+/// `evicted_chunks::host_mapped` is chosen; or nothing.
+///
+/// Threads: one that maps chunks of the device; `map_host` and `slot_of`, any.
+class launch_view {
+ public:
+  /// @param memory  Outlives it.
+  /// @errors  `status::out_of_arena_space`.
+  launch_view(const virtual_memory& memory, bytes chunk, std::uint32_t blocks);
+  ~launch_view();
+  launch_view(const launch_view&) = delete;
+  launch_view& operator=(const launch_view&) = delete;
+
+  [[nodiscard]] const chunk_range& addresses() const { return addresses_; }
+  [[nodiscard]] exclusive_mode& exclusive() { return exclusive_; }
+
+  /// Of the chunk of the device that is there; `device_chunks::none`: none is.
+  [[nodiscard]] std::uint32_t slot_of(block_id b) const { return slot_of_[b.value].load(std::memory_order_relaxed); }
+
+  /// Shows a chunk of the device in place of what is there. Where that fails nothing is.
+  /// @returns  What the driver says. While copies to the host follow one another without a pause, it takes a
+  ///           millisecond, else 35 us (docs/adr/0007).
+  [[nodiscard]] CUresult map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk);
+  /// Shows nothing in place of the chunk of the device.
+  void unmap_device(block_id b);
+  /// Shows a chunk of the host, unless one is there, of either.
+  void map_host(block_id b, virtual_memory::handle chunk);
+
+ private:
+  chunk_range addresses_;
+  exclusive_mode exclusive_;
+  std::mutex mutex_;
+  std::vector<bool> host_;                                 // by block: a chunk of the host is there
+  std::unique_ptr<std::atomic<std::uint32_t>[]> slot_of_;  // by block; written under the mutex
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/cuda/paged/impl/launch_view.hpp>  // what it declares
+#endif

@@ -1,0 +1,64 @@
+#include "cuda/paged_rooms.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+
+namespace device_chunks_test {
+
+using namespace deepum_test;
+using deepum::cuda::device_chunks;
+
+TEST_CASE("chunks are created up to the limit, and an empty one is taken before another is made") {
+  paged_rooms rooms;
+  rooms.device.set_limit(2);
+  const std::uint32_t a = rooms.device.take();
+  const std::uint32_t b = rooms.device.take();
+  CHECK(a != b);
+  CHECK(rooms.device.at(a) != rooms.device.at(b));
+  CHECK(rooms.device.take() == device_chunks::none);
+  CHECK(rooms.failure.what() == "all 2 chunks of the budget are in use");
+  CHECK_FALSE(rooms.failure.host_is_full());
+  rooms.device.give(a);
+  CHECK(rooms.device.empty() == 1);
+  CHECK(rooms.device.take() == a);
+  CHECK(rooms.device.empty() == 0);
+  CHECK(fake_cuda::calls("cuMemCreate") == 2);
+}
+
+TEST_CASE("empty chunks beyond the limit are given back, those with contents stay, and slots are used again") {
+  paged_rooms rooms;
+  std::uint32_t slots[3];
+  for (std::uint32_t& s : slots) {
+    s = rooms.device.take();
+  }
+  rooms.device.set_limit(1);
+  CHECK_FALSE(rooms.device.has_too_many());  // all have contents
+  rooms.device.give(slots[0]);
+  rooms.device.give(slots[1]);
+  CHECK(rooms.device.has_too_many());
+  rooms.device.trim();
+  CHECK(rooms.device.created() == 1);
+  CHECK(rooms.device.empty() == 0);
+  CHECK(fake_cuda::stats().device_handles == paged_rooms::chunk);
+  rooms.device.set_limit(100);  // more than the device could hold
+  for (int i = 0; i < 3; ++i) {
+    CHECK(rooms.device.take() < 4);
+  }
+  CHECK(rooms.device.take() == device_chunks::none);
+}
+
+TEST_CASE("where a call of the driver fails there is no chunk, nothing is left, and the note says why") {
+  paged_rooms rooms;
+  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    CAPTURE(call);
+    fake_cuda::fail_call(call, 1, cudaErrorMemoryAllocation);
+    CHECK(rooms.device.take() == device_chunks::none);
+    CHECK(rooms.device.created() == 0);
+    CHECK(fake_cuda::stats().device_handles.count == 0);
+  }
+  CHECK(rooms.failure.what() == "a chunk of the device could not be made accessible");
+  CHECK(rooms.device.take() != device_chunks::none);
+}
+
+}  // namespace device_chunks_test

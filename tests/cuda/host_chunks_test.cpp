@@ -1,0 +1,84 @@
+#include "cuda/paged_rooms.hpp"
+#include <deepum/core/block.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace host_chunks_test {
+
+using namespace deepum_test;
+using deepum::block_id;
+using deepum::block_range;
+
+TEST_CASE("a block gets a chunk of the host once, at an address of its own") {
+  paged_rooms rooms;
+  CHECK_FALSE(rooms.host.has(block_id{2}));
+  CHECK(rooms.host.give(block_id{2}));
+  CHECK(rooms.host.give(block_id{2}));
+  CHECK(rooms.host.has(block_id{2}));
+  CHECK_FALSE(rooms.host.has(block_id{1}));
+  CHECK(rooms.host.held() == paged_rooms::chunk);
+  CHECK(fake_cuda::host_may_access(rooms.host.at(block_id{2}), paged_rooms::chunk.count, deepum::access::update));
+  CHECK(rooms.host.at(block_id{3}) == rooms.host.at(block_id{2}) + paged_rooms::chunk.count);
+}
+
+TEST_CASE("at the limit a chunk whose contents are of no use serves another block; one that is needed again does not") {
+  paged_rooms rooms(4, 2 * paged_rooms::chunk);
+  CHECK(rooms.host.give(block_id{0}));
+  CHECK(rooms.host.give(block_id{1}));
+  CHECK_FALSE(rooms.host.give(block_id{2}));
+  CHECK(rooms.failure.host_is_full());
+  rooms.host.outdated({block_id{0}, 2});
+  CHECK(rooms.host.give(block_id{0}));  // needed again
+  CHECK(rooms.host.give(block_id{2}));
+  CHECK_FALSE(rooms.host.has(block_id{1}));
+  CHECK_FALSE(rooms.host.give(block_id{3}));
+  CHECK(rooms.host.held() == 2 * paged_rooms::chunk);
+}
+
+TEST_CASE("a chunk that is being copied to the device is not taken away") {
+  paged_rooms rooms(4, paged_rooms::chunk);
+  CHECK(rooms.host.give(block_id{0}));
+  const std::uint32_t slot = rooms.device.take();
+  const std::uint64_t copy =
+      rooms.copies.begin(block_id{0}, rooms.device.at(slot), rooms.host.at(block_id{0}), paged_rooms::chunk);
+  rooms.host.outdated({block_id{0}, 1});
+  CHECK_FALSE(rooms.host.give(block_id{1}));
+  rooms.copies.await(block_id{0});
+  CHECK(rooms.copies.take_ended(copy).has_value());
+  CHECK(rooms.host.give(block_id{1}));
+}
+
+TEST_CASE("where it is asked for, launches find the host's chunk while the device has none") {
+  paged_rooms rooms(4, 2 * paged_rooms::chunk, true);
+  CHECK(rooms.host.give(block_id{0}));
+  std::memset(rooms.host.at(block_id{0}), 7, 1);
+  CHECK(*rooms.at(0) == std::byte{7});
+  const std::uint32_t slot = rooms.map(0);
+  CHECK(*rooms.at(0) == static_cast<std::byte>(fake_cuda::poison));
+  rooms.view.unmap_device(block_id{0});
+  rooms.device.give(slot);
+  rooms.host.show(block_id{0});
+  CHECK(*rooms.at(0) == std::byte{7});
+  CHECK(rooms.host.give(block_id{1}));
+  rooms.host.outdated({block_id{0}, 2});
+  CHECK_FALSE(rooms.host.give(block_id{2}));  // launches may use what is outdated
+}
+
+TEST_CASE("where a call of the driver fails the block has no chunk, and nothing is left") {
+  paged_rooms rooms;
+  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    CAPTURE(call);
+    fake_cuda::fail_call(call, 1, cudaErrorMemoryAllocation);
+    CHECK_FALSE(rooms.host.give(block_id{0}));
+    CHECK(rooms.failure.host_is_full());
+    CHECK(rooms.host.held().count == 0);
+    CHECK(fake_cuda::stats().host_handles.count == 0);
+  }
+  CHECK(rooms.host.give(block_id{0}));
+}
+
+}  // namespace host_chunks_test
