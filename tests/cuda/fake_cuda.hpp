@@ -15,16 +15,22 @@
 #include <utility>
 #include <vector>
 
-/// A CUDA runtime without a GPU. fake_cuda.cpp defines the functions of the runtime API that deepum uses, with the
+/// A CUDA runtime without a GPU. The files of fake/ define the functions of the runtime API that deepum uses, with the
 /// signatures of the installed headers; a test program links it instead of libcudart. This is what it models.
 ///
-/// One device, and real threads: each stream is a FIFO with a worker of its own. The legacy stream is ordered with
-/// those that are not made non-blocking, each with what was put into the other before. A destroyed stream still does
-/// its work. cudaFree and its like wait for the device. A copy from or to pageable memory waits for its stream. All
-/// handles differ, so that one that is used too late is found out.
+/// Up to eight devices, one at first, and real threads: each stream is a FIFO with a worker of its own. The legacy
+/// stream is ordered with those that are not made non-blocking, each with what was put into the other before. A
+/// destroyed stream still does its work. cudaFree and its like wait for the device. A copy from or to pageable memory
+/// waits for its stream. All handles differ, so that one that is used too late is found out.
 ///
 /// A kernel is an ordinary function that was registered; it runs once for each launch, on the worker, and says by
 /// `device_touch` what a GPU would touch before it does so.
+///
+/// Each device has memory, streams and a default stream of its own, and each thread a current device. What is asked of
+/// another device's stream or event than the current one's fails where CUDA says so: a launch, a recording, the time
+/// between events of two devices. Copies, waits and queries work. A kernel finds memory of cudaMalloc on another device
+/// where cudaDeviceEnablePeerAccess was called, and mapped memory where cuMemSetAccess let its device in; a managed
+/// block moves between them, and is on one device at a time. Whatever breaks one device breaks all.
 ///
 /// Contexts are modelled as far as it takes to see a thread use the wrong one. Each device has a primary one, of which
 /// a thread takes that of its current device when it first needs one; `opened_devices` tells whose were made.
@@ -108,11 +114,15 @@ inline constexpr int poison = 0xCD;  ///< every byte of discarded contents
 
 // --- The machine. Before anything is set: one device of 1 GiB, all of it free. ---
 
-void set_device_count(int n);                             ///< more than one share one memory
+inline constexpr int most_devices = 8;
+void set_device_count(int n);
+void set_peer_access(bool possible);                      ///< of devices to the memory of one another; at first it is
 void set_refuse_contexts(bool refuse);                    ///< cuCtxCreate fails
 void set_attribute(cudaDeviceAttr attribute, int value);  ///< e.g. cudaDevAttrConcurrentManagedAccess, 0
-void set_device_memory(deepum::bytes total);
-void set_foreign_memory(deepum::bytes held);        ///< device memory that others hold; managed blocks make room for it
+void set_device_memory(deepum::bytes total);              ///< of every device
+void set_device_memory(int device, deepum::bytes total);
+/// Device memory that others hold; managed blocks make room for it.
+void set_foreign_memory(deepum::bytes held, int device = 0);
 void set_host_memory(deepum::bytes total);          ///< what handles may hold of it; without a limit at first
 void set_address_space(deepum::bytes total);        ///< what may be reserved; without a limit at first
 void set_clock_offset(deepum::nanoseconds offset);  ///< device clock less steady clock
@@ -171,10 +181,11 @@ struct statistics {
   std::uint64_t host_faults = 0;         ///< blocks that `host_touch` had to bring
   std::uint64_t to_device = 0;           ///< blocks that were copied to the device
   std::uint64_t to_host = 0;             ///< blocks that were copied to the host, by evictions too
+  std::uint64_t between_devices = 0;     ///< blocks that were copied from one device to another
   std::uint64_t driver_evictions = 0;    ///< blocks the driver took off the device to make room
   std::uint64_t captured = 0;            ///< operations that were put into a captured stream
   std::uint64_t capture_violations = 0;  ///< calls that a capture forbids
-  std::uint64_t device_blocks = 0;       ///< managed blocks on the device now
+  std::uint64_t device_blocks = 0;       ///< managed blocks on a device now
   deepum::bytes managed{};               ///< managed memory that is allocated now
   deepum::bytes managed_peak{};
   deepum::bytes device_handles{};  ///< device memory that handles hold now, released but mapped ones too
@@ -188,9 +199,11 @@ struct statistics {
   deepum::bytes
       leaving_beside_access{};       ///< copies from the device's handles to the host's under way then, all added up
   deepum::bytes leaving_in_a_row{};  ///< of such copies, each given while another was under way, at most
+  deepum::bytes peer_copies{};       ///< by cudaMemcpyPeerAsync
   std::uint64_t taken_in_use = 0;    ///< calls that took memory away from operations in flight: 0 or 1
 };
 [[nodiscard]] statistics stats();
+[[nodiscard]] deepum::bytes used_memory(int device);       ///< by all that is on the device, and by others
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
 [[nodiscard]] std::vector<int> opened_devices();           ///< whose primary context has been made
 [[nodiscard]] std::vector<std::string> failed_calls();     ///< functions that `statistics::failures` counts, in order
@@ -225,7 +238,8 @@ struct block {
   bool on_device = false;
   bool on_host = false;
   bool read_mostly = false;
-  bool accessed_by = false;  ///< by the device
+  int device = cudaInvalidDeviceId;  ///< which, where it is on one
+  unsigned accessed_by = 0;          ///< by which devices: one bit each, device 0 the lowest
   bool discarded = false;
   bool mapped = false;                      ///< a fault has mapped the host's copy into the device
   int preferred = cudaInvalidDeviceId;      ///< a device, or cudaCpuDeviceId

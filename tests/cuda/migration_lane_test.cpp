@@ -1,6 +1,6 @@
 #include "cuda/fake_gpu.hpp"
-#include <deepum/cuda/device.hpp>
 #include <deepum/cuda/block_marks.hpp>
+#include <deepum/cuda/device.hpp>
 #include <deepum/cuda/migration_lane.hpp>
 
 #include <doctest/doctest.h>

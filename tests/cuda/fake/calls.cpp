@@ -1,0 +1,45 @@
+#include "cuda/fake/calls.hpp"
+
+#include <thread>
+
+namespace fake_runtime {
+
+namespace {
+
+bool sticks(cudaError_t e) {
+  return e == cudaErrorECCUncorrectable || e == cudaErrorLaunchTimeout || e == cudaErrorIllegalAddress ||
+         e == cudaErrorAssert || (e >= cudaErrorHardwareStackError && e <= cudaErrorLaunchFailure);
+}
+
+}  // namespace
+
+cudaError_t noted(cudaError_t e, unsigned flags) {
+  if (e != cudaSuccess && (flags & of_driver) == 0) last_error = e;
+  if (sticks(e) && rt().now.broken == cudaSuccess) {
+    rt().now.broken = e;
+    rt().changed.notify_all();
+  }
+  return e;
+}
+
+cudaError_t injected(const char* name) {
+  state& s = rt().now;
+  for (auto it = s.injections.begin(); it != s.injections.end(); ++it) {
+    if ((it->name.empty() || it->name == name) && (it->always || --it->left == 0)) {
+      const cudaError_t e = it->error;
+      if (!it->always) s.injections.erase(it);
+      ++s.counted.failures;
+      s.failed.emplace_back(name);
+      return e;
+    }
+  }
+  return cudaSuccess;
+}
+
+bool forbids(const fifo& f) {
+  const bool own = f.capturer == std::this_thread::get_id() && f.capture_mode != cudaStreamCaptureModeRelaxed;
+  const bool global = f.capture_mode == cudaStreamCaptureModeGlobal && capture_mode == cudaStreamCaptureModeGlobal;
+  return f.capturing && capture_mode != cudaStreamCaptureModeRelaxed && (own || global);
+}
+
+}  // namespace fake_runtime
