@@ -9,6 +9,7 @@
 #include <deepum/operand.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
+#include <deepum/sim/machine.hpp>
 #include <deepum/sim/managed_memory.hpp>
 #include <deepum/sim/mapped_memory.hpp>
 #include <deepum/sim/stream.hpp>

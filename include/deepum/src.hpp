@@ -30,8 +30,10 @@
 #include <deepum/sim/impl/driver.hpp>
 #include <deepum/sim/impl/event_loop.hpp>
 #include <deepum/sim/impl/executor.hpp>
+#include <deepum/sim/impl/fabric.hpp>
 #include <deepum/sim/impl/fault_service.hpp>
 #include <deepum/sim/impl/link.hpp>
+#include <deepum/sim/impl/machine.hpp>
 #include <deepum/sim/impl/managed_memory.hpp>
 #include <deepum/sim/impl/managed_space.hpp>
 #include <deepum/sim/impl/mapped_memory.hpp>

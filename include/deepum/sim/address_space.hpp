@@ -60,6 +60,7 @@ enum class touch_result : std::uint8_t {
   refused,  ///< no page fault can help: the operation fails
 };
 
+class executor;
 class managed_space;
 
 /// A range of addresses that host and device share: what managed and mapped memory have in common.
@@ -81,6 +82,9 @@ class address_space {
   [[nodiscard]] bool contains(const void* p) const;
   [[nodiscard]] event_loop& loop() const { return loop_; }
   [[nodiscard]] contents& data() { return contents_; }
+  /// Of the device whose memory it is; nullptr while it is no device's.
+  [[nodiscard]] executor* home() const { return home_; }
+  void set_home(executor* e) { home_ = e; }
 
   /// Runs the pump from now on whenever `notify` was called or something happened. Threads: any.
   void attach(std::function<void()> pump);
@@ -111,6 +115,7 @@ class address_space {
 
  private:
   event_loop& loop_;
+  executor* home_ = nullptr;
   contents contents_;
   std::vector<device_event> events_;
   worker worker_;

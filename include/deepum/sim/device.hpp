@@ -4,11 +4,13 @@
 #include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/executor.hpp>
+#include <deepum/sim/fabric.hpp>
 #include <deepum/sim/profile.hpp>
 #include <deepum/sim/worker.hpp>
 #include <deepum/units.hpp>
 
 #include <cstdint>
+#include <memory>
 
 namespace deepum {
 inline namespace v0 {
@@ -34,7 +36,9 @@ class device {
   using default_memory = managed_memory;
 
   /// @param p  Copied. See `find_profile`.
-  explicit device(const profile& p = find_profile("h200_pcie5"), device_options options = {});
+  explicit device(const profile& p = find_profile("h200_pcie5"), const device_options& options = {});
+  /// One of a `machine`.
+  device(std::shared_ptr<fabric> shared, int ordinal, const profile& p, const device_options& options);
   device(const device&) = delete;
   device& operator=(const device&) = delete;
   ~device();
@@ -42,18 +46,21 @@ class device {
   /// The profile, with the memory that this device has.
   [[nodiscard]] const profile& properties() const { return profile_; }
   [[nodiscard]] const device_options& options() const { return options_; }
+  /// Its number in its `machine`; alone it is 0.
+  [[nodiscard]] int ordinal() const { return executor_.ordinal(); }
 
   /// The virtual clock.
   [[nodiscard]] nanoseconds now() const;
   /// The host works for `time`; the device goes on meanwhile.
-  void host_work(nanoseconds time) { event_loop::host_call(loop_).spend(time); }
+  void host_work(nanoseconds time) { event_loop::host_call(loop()).spend(time); }
   [[nodiscard]] device_counters counters() const;
   /// Others (processes, explicit allocations) hold `size` bytes of device memory, which the driver cannot evict.
   void set_foreign_memory(bytes size);
 
   /// @name For the memory kinds and streams of the simulator
   /// @{
-  [[nodiscard]] event_loop& loop() { return loop_; }
+  [[nodiscard]] event_loop& loop() const { return fabric_->loop(); }
+  [[nodiscard]] fabric& connections() { return *fabric_; }
   [[nodiscard]] driver& memory_driver() { return driver_; }
   [[nodiscard]] executor& operations() { return executor_; }
   /// @}
@@ -61,7 +68,7 @@ class device {
  private:
   [[nodiscard]] static profile with(profile p, const device_options& options);
 
-  mutable event_loop loop_;
+  std::shared_ptr<fabric> fabric_;
   profile profile_;
   device_options options_;
   mutable driver driver_;

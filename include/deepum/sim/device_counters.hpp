@@ -21,6 +21,7 @@ struct device_counters {
   bytes out_by_driver{};
   bytes out_by_command{};
   bytes out_by_host{};
+  bytes to_peers{};       ///< copied from one device to another, by streams of this one
   nanoseconds stalled{};  ///< operations waited for blocks
 };
 

@@ -22,6 +22,9 @@ inline namespace v0 {
 namespace sim {
 
 class driver;
+class executor;
+class fabric;
+class link;
 struct profile;
 class work;
 
@@ -49,7 +52,9 @@ struct operation {
 
   // run
   engine_kind engine = engine_kind::compute;
-  double link_rate = 0;  ///< copies between host and device: bytes a second; 0: no link is used
+  double link_rate = 0;     ///< copies between host and device, or two devices: bytes a second; 0: no link is used
+  bool copies = false;      ///< may touch memory of every device of the machine
+  link* between = nullptr;  ///< of a copy between two devices; what it reads goes over it
   std::function<void(work&)> describe{};
   std::function<void()> body{};
   walk touched{};
@@ -71,6 +76,7 @@ struct stream_state {
   std::deque<std::unique_ptr<operation>> queue{};
   bool started = false;      ///< the first one is running
   std::uint64_t number = 0;  ///< grows from stream to stream
+  executor* runs_on = nullptr;
 
   /// A launch of which an operation has begun. They nest: one may end while those around it go on.
   struct running {
@@ -105,7 +111,14 @@ struct stream_state {
 /// the event loop. No call walks streams but those that wait for an event of another one.
 class executor {
  public:
-  executor(event_loop& loop, driver& d, const profile& p) : loop_(loop), driver_(d), profile_(p) {}
+  /// @param ordinal  Of its device, in the machine.
+  executor(fabric& shared, int ordinal, driver& d, const profile& p);
+  ~executor();
+  executor(const executor&) = delete;
+  executor& operator=(const executor&) = delete;
+
+  [[nodiscard]] int ordinal() const { return ordinal_; }
+  [[nodiscard]] driver& memory_driver() const { return driver_; }
 
   void add(address_space& space);
   void remove(address_space& space);
@@ -124,16 +137,21 @@ class executor {
   void rethrow() const;
 
  private:
-  /// The stream may have something to start, and with it those that wait for it.
+  /// The stream may have something to start, and with it those that wait for it, on any device.
   void dispatch(stream_state& stream);
   /// Takes what needs no time from the front of a stream, and notes what it comes to: something to run, or to wait for.
   /// @returns  Whether others may have waited for what it took.
   bool pass_instant(stream_state& stream);
+  /// Gives the engines that do nothing the oldest operation that is ready.
+  void start_ready();
   void start_oldest(engine_kind engine);
   void begin(stream_state& stream);
 
   /// Spans to segments of one block each.
   void split(operation& op, const work& description);
+  /// Calls `visit` with the driver of each device whose memory the operation touches, its own first.
+  template <class Visit>
+  void for_each_driver(const operation& op, Visit&& visit);
   void step(stream_state& stream);
   void wait(operation& op);
   void stop_waiting(stream_state& stream, operation& op);
@@ -167,13 +185,13 @@ class executor {
     }
   }
 
+  fabric& fabric_;
   event_loop& loop_;
+  const int ordinal_;
   driver& driver_;
   const profile& profile_;
   std::vector<address_space*> spaces_;
-  std::uint64_t streams_added_ = 0;
   std::uint64_t streams_visited_ = 0;
-  std::map<std::uint64_t, stream_state*> waiting_;  // by number: those that have come to wait for an event
   std::array<std::map<std::uint64_t, stream_state*>, engine_count> ready_;  // by engine and order: to be started
   std::array<bool, engine_count> busy_{};
   std::uint64_t issued_ = 0;

@@ -58,6 +58,10 @@ struct profile {
   double pinned = 0;                            ///< one direction of explicit copies (mapped memory)
   double pinned_both = 0;                       ///< each direction, both at once
 
+  // The machine that it is one of. Links between devices have no part in a `device` alone.
+  unsigned devices = 1;
+  double peer = 0;  ///< copies from one device to another, each way at a time
+
   // Page faults of the GPU. A batch costs fault_batch, each block in it fault_block + pages * fault_page + its
   // transfer.
   std::uint32_t fault_entries = 256;   ///< entries of a batch

@@ -77,8 +77,9 @@ class stream {
     issue(std::move(op));
   }
 
-  /// Copies bytes; either side may be outside of all arenas (pageable host memory). Such a source has been read when
-  /// the call returns; into such a target the call returns when the copy is done, as `cudaMemcpyAsync`.
+  /// Copies bytes; each side may be in an arena of any device of the machine, or outside of all arenas (pageable host
+  /// memory). Such a source has been read when the call returns; into such a target the call returns when the copy is
+  /// done, as `cudaMemcpyAsync`.
   void copy(void* to, const void* from, std::size_t n);
 
   /// Sets bytes, like memset.
@@ -104,7 +105,8 @@ class stream {
  private:
   stream(device& owner, address_space& listener, bool blocking);
   stream(device& owner, address_space& listener, stream& existing);
-  [[nodiscard]] bool in_an_arena(const executor& operations, const void* p);
+  /// The arena of any device of the machine that the address lies in; nullptr: none.
+  [[nodiscard]] const address_space* arena_of(const void* p) const;
   void issue(std::unique_ptr<operation> op);
 
   device& owner_;

@@ -7,9 +7,11 @@
 #include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/executor.hpp>
+#include <deepum/sim/fabric.hpp>
 #include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,26 +19,31 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE device::device(const profile& p, device_options options)
-    : profile_(with(p, options)),
+DEEPUM_SEPARATE device::device(const profile& p, const device_options& options)
+    : device(std::make_shared<fabric>(), 0, p, options) {}
+
+DEEPUM_SEPARATE device::device(std::shared_ptr<fabric> shared, int ordinal, const profile& p,
+                               const device_options& options)
+    : fabric_(std::move(shared)),
+      profile_(with(p, options)),
       options_(options),
-      driver_(loop_, profile_),
-      executor_(loop_, driver_, profile_) {}
+      driver_(fabric_->loop(), profile_),
+      executor_(*fabric_, ordinal, driver_, profile_) {}
 
 DEEPUM_SEPARATE device::~device() = default;
 
 DEEPUM_SEPARATE nanoseconds device::now() const {
-  const auto lock = loop_.lock();
-  return loop_.now();
+  const auto lock = loop().lock();
+  return loop().now();
 }
 
 DEEPUM_SEPARATE device_counters device::counters() const {
-  const auto lock = loop_.lock();
+  const auto lock = loop().lock();
   return driver_.counters();
 }
 
 DEEPUM_SEPARATE void device::set_foreign_memory(bytes size) {
-  const auto lock = loop_.lock();
+  const auto lock = loop().lock();
   driver_.set_foreign(size);
 }
 

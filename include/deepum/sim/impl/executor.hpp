@@ -9,6 +9,7 @@
 #include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/executor.hpp>
+#include <deepum/sim/fabric.hpp>
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/link.hpp>
 #include <deepum/sim/profile.hpp>
@@ -29,11 +30,28 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE void executor::add(address_space& space) { spaces_.push_back(&space); }
+DEEPUM_SEPARATE executor::executor(fabric& shared, int ordinal, driver& d, const profile& p)
+    : fabric_(shared),
+      loop_(shared.loop()),
+      ordinal_(ordinal),
+      driver_(d),
+      profile_(p) {
+  fabric_.add(*this);
+}
+
+DEEPUM_SEPARATE executor::~executor() { fabric_.remove(*this); }
+
+DEEPUM_SEPARATE void executor::add(address_space& space) {
+  spaces_.push_back(&space);
+  space.set_home(this);
+}
 
 DEEPUM_SEPARATE void executor::remove(address_space& space) { std::erase(spaces_, &space); }
 
-DEEPUM_SEPARATE void executor::add(stream_state& stream) { stream.number = ++streams_added_; }
+DEEPUM_SEPARATE void executor::add(stream_state& stream) {
+  stream.number = fabric_.next_stream();
+  stream.runs_on = this;
+}
 
 DEEPUM_SEPARATE void executor::remove(stream_state& stream) {
   expects(stream.queue.empty(), "a stream ends that has something to do");
@@ -61,13 +79,19 @@ DEEPUM_SEPARATE void executor::dispatch(stream_state& stream) {
   bool passed = pass_instant(stream);
   for (std::uint64_t behind = stream.number; passed; behind = 0) {
     passed = behind != 0;
-    for (auto next = waiting_.upper_bound(behind); next != waiting_.end();) {
+    for (auto next = fabric_.waiting().upper_bound(behind); next != fabric_.waiting().end();) {
       stream_state& waiting = *next->second;
       ++streams_visited_;
-      passed = pass_instant(waiting) || passed;
-      next = waiting_.upper_bound(waiting.number);
+      passed = waiting.runs_on->pass_instant(waiting) || passed;
+      next = fabric_.waiting().upper_bound(waiting.number);
     }
   }
+  for (executor* e : fabric_.executors()) {
+    e->start_ready();
+  }
+}
+
+DEEPUM_SEPARATE void executor::start_ready() {
   for (unsigned e = 0; e < engine_count; ++e) {
     if (!busy_[e]) {
       start_oldest(static_cast<engine_kind>(e));
@@ -101,10 +125,10 @@ DEEPUM_SEPARATE bool executor::pass_instant(stream_state& stream) {
     }
     if (op.what == operation::kind::wait) {
       if (!op.when->passed) {
-        waiting_.emplace(stream.number, &stream);
+        fabric_.waiting().emplace(stream.number, &stream);
         return released;
       }
-      waiting_.erase(stream.number);
+      fabric_.waiting().erase(stream.number);
     } else if (op.what == operation::kind::record) {
       op.when->passed = true;
       released = true;
@@ -144,7 +168,7 @@ DEEPUM_SEPARATE void executor::begin(stream_state& stream) {
   work description;
   run_user_code([&] { op.describe(description); });
   split(op, description);
-  driver_.begin(op.touched);
+  for_each_driver(op, [&](driver& d) { d.begin(op.touched); });
   step(stream);
 }
 
@@ -155,11 +179,17 @@ DEEPUM_SEPARATE void executor::split(operation& op, const work& description) {
   op.compute = nanoseconds{static_cast<std::int64_t>(std::llround(std::max(by_flops, by_memory)))};
   op.touched.launch = op.launch.value;
   for (const work::span& s : description.spans()) {
-    address_space* const space = space_of(s.address);
+    address_space* const space = fabric_.space_of(s.address);
     op.total += s.size.count;
     if (space == nullptr) {
       op.touched.segments.push_back({nullptr, {}, 0, s.mode, s.size.count});
       continue;
+    }
+    if (space->home() != this && !op.copies) {
+      fail(status::invalid_argument, "kernel '" + op.touched.name + "' on device " + std::to_string(ordinal_) +
+                                         " touches an arena of device " + std::to_string(space->home()->ordinal()) +
+                                         ": copy what it needs");
+      return;
     }
     const auto begin = static_cast<std::uint64_t>(static_cast<const std::byte*>(s.address) - space->base());
     const std::uint64_t end = begin + s.size.count;
@@ -192,6 +222,7 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
     }
     const segment s = op.touched.segments[op.touched.position];
     const touch_result found = s.space == nullptr ? touch_result::ready : s.space->touch(s);
+    driver& home = s.space == nullptr ? driver_ : s.space->home()->memory_driver();
     switch (found) {
       case touch_result::moving:
         wait(op);
@@ -201,7 +232,7 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
         return;
       case touch_result::missing:
         wait(op);
-        driver_.fault(op.touched, [this, &stream](bool served) {
+        home.fault(op.touched, [this, &stream](bool served) {
           if (!served) {
             fail(status::out_of_device_memory, "no room for a single block: others hold all memory of the device");
           }
@@ -222,12 +253,17 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
     if (found == touch_result::remote) {
       driver_.counters().in_remote += bytes{s.size};
       const nanoseconds time = std::max(share, time_at(bytes{s.size}, profile_.remote));
-      driver_.in().submit(
+      home.in().submit(
           urgency::fault, [time] { return time; }, [this, &stream] { step(stream); });
       return;
     }
+    if (op.between != nullptr && s.mode != access::read) {
+      continue;  // it came with what was read
+    }
     if (op.link_rate > 0) {
-      link& used = op.engine == engine_kind::copy_in ? driver_.in() : driver_.out();
+      link& own = op.engine == engine_kind::copy_in ? home.in() : home.out();
+      link& used = op.between != nullptr ? *op.between : own;
+      driver_.counters().to_peers += bytes{op.between != nullptr ? s.size : 0};
       const nanoseconds time = time_at(bytes{s.size}, op.link_rate);
       used.submit(
           urgency::command, [time] { return time; }, [this, &stream] { step(stream); });
@@ -238,6 +274,20 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
     if (time.count() > 0 && !loop_.try_pass(time)) {
       loop_.after(time, [this, &stream] { step(stream); });
       return;
+    }
+  }
+}
+
+template <class Visit>
+void executor::for_each_driver(const operation& op, Visit&& visit) {
+  visit(driver_);
+  if (!op.copies) {
+    return;
+  }
+  for (executor* e : fabric_.executors()) {
+    const auto of_device = [e](const segment& s) { return s.space != nullptr && s.space->home() == e; };
+    if (e != this && std::any_of(op.touched.segments.begin(), op.touched.segments.end(), of_device)) {
+      visit(e->driver_);
     }
   }
 }
@@ -279,7 +329,7 @@ DEEPUM_SEPARATE void executor::end(stream_state& stream) {
     run_user_code(op.body);
     for_each_touched(op, [](const segment& s) { s.space->after_body(s); });
   }
-  driver_.end(op.touched);
+  for_each_driver(op, [&](driver& d) { d.end(op.touched); });
   leave(stream);
 }
 

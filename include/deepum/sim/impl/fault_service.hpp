@@ -75,10 +75,11 @@ DEEPUM_SEPARATE void fault_service::collect(const walk& w) {
   auto entries = static_cast<int>(std::max(1U, costs.fault_entries / std::max(1U, costs.fault_duplicates)));
   std::uint64_t window = std::max<std::uint64_t>(1, costs.fault_window.count);
   const std::uint32_t rooms = std::max(1U, memory_.rooms_to_have());
+  const executor* const home = w.position < w.segments.size() ? w.segments[w.position].space->home() : nullptr;
   for (std::size_t i = w.position; i < w.segments.size() && entries > 0; ++i) {
     const segment& s = w.segments[i];
     managed_space* const space = s.space != nullptr ? s.space->managed() : nullptr;
-    if (space != nullptr && (*space)[s.block].moving == block_record::motion::none) {
+    if (space != nullptr && space->home() == home && (*space)[s.block].moving == block_record::motion::none) {
       std::uint32_t pages = 0;
       for (std::uint32_t rest = (*space)[s.block].missing(s.pages, s.mode); rest != 0 && entries > 0;
            rest &= rest - 1, --entries) {

@@ -132,8 +132,17 @@ namespace detail {
   return p;
 }
 
+/// Two of those that `h200_pcie5` is, on one host.
+[[nodiscard]] inline profile two_h200_nvlink() {
+  profile p = h200_pcie5();
+  p.name = "2x_h200_nvlink";
+  p.devices = 2;
+  p.peer = 390e9;  // estimate: NVLink 4 has 450 each way by the data sheet
+  return p;
+}
+
 [[nodiscard]] inline const std::vector<profile>& profiles() {
-  static const std::vector<profile> all{h200_pcie5(), v100_pcie3(), a100_pcie4()};
+  static const std::vector<profile> all{h200_pcie5(), v100_pcie3(), a100_pcie4(), two_h200_nvlink()};
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/executor.hpp>
+#include <deepum/sim/fabric.hpp>
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/profile.hpp>
 #include <deepum/sim/stream.hpp>
@@ -66,10 +67,12 @@ DEEPUM_SEPARATE void stream::copy(void* to, const void* from, std::size_t n) {
   if (n == 0) {
     return;
   }
-  const executor& operations = owner_.operations();
-  const bool to_device = in_an_arena(operations, to);
-  const bool from_device = in_an_arena(operations, from);
+  const address_space* const target = arena_of(to);
+  const address_space* const source = arena_of(from);
+  const bool to_device = target != nullptr;
+  const bool from_device = source != nullptr;
   auto op = std::make_unique<operation>();
+  op->copies = true;
   op->touched.name = "copy";
   op->describe = [=](work& w) {
     if (from_device) {
@@ -89,6 +92,10 @@ DEEPUM_SEPARATE void stream::copy(void* to, const void* from, std::size_t n) {
     if (from_device && !to_device) {
       op->engine = engine_kind::copy_out;
       op->link_rate = owner_.properties().pageable;
+    } else if (source->home() != target->home()) {
+      op->engine = target->home() == &owner_.operations() ? engine_kind::copy_in : engine_kind::copy_out;
+      op->link_rate = owner_.properties().peer;
+      op->between = &owner_.connections().between(source->home()->ordinal(), target->home()->ordinal());
     }
     op->body = [=] { std::memmove(to, from, n); };
   }
@@ -164,9 +171,9 @@ DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener, stream& e
   }
 }
 
-DEEPUM_SEPARATE bool stream::in_an_arena(const executor& operations, const void* p) {
+DEEPUM_SEPARATE const address_space* stream::arena_of(const void* p) const {
   const auto lock = owner_.loop().lock();
-  return operations.space_of(p) != nullptr;
+  return owner_.connections().space_of(p);
 }
 
 DEEPUM_SEPARATE void stream::issue(std::unique_ptr<operation> op) {

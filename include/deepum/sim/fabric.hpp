@@ -1,0 +1,59 @@
+#pragma once
+
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/link.hpp>
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+class address_space;
+class executor;
+struct stream_state;
+
+/// What the devices of one machine share: the virtual clock, the links between devices, and the streams that wait for
+/// an event, of whichever device.
+///
+/// Not synchronised: used under the lock of the event loop.
+class fabric {
+ public:
+  fabric() = default;
+  fabric(const fabric&) = delete;
+  fabric& operator=(const fabric&) = delete;
+
+  [[nodiscard]] event_loop& loop() { return loop_; }
+
+  void add(executor& of_device) { executors_.push_back(&of_device); }
+  void remove(executor& of_device) { std::erase(executors_, &of_device); }
+  [[nodiscard]] const std::vector<executor*>& executors() const { return executors_; }
+  /// The space of any device that the address lies in; nullptr: none.
+  [[nodiscard]] address_space* space_of(const void* p) const;
+
+  /// One direction of the link between two devices.
+  [[nodiscard]] link& between(int from, int to) { return links_.try_emplace({from, to}, loop_).first->second; }
+
+  /// Streams are numbered over all devices.
+  [[nodiscard]] std::uint64_t next_stream() { return ++streams_; }
+  /// By number: those that have come to wait for an event.
+  [[nodiscard]] std::map<std::uint64_t, stream_state*>& waiting() { return waiting_; }
+
+ private:
+  event_loop loop_{};
+  std::vector<executor*> executors_{};
+  std::map<std::pair<int, int>, link> links_{};
+  std::uint64_t streams_ = 0;
+  std::map<std::uint64_t, stream_state*> waiting_{};
+};
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/fabric.hpp>  // what it declares
+#endif

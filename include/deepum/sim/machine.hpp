@@ -1,0 +1,47 @@
+#pragma once
+
+#include <deepum/sim/device.hpp>
+#include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/fabric.hpp>
+#include <deepum/sim/profile.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+/// A host with several simulated GPUs, as many as the profile has: one virtual clock; each device with memory, engines
+/// and a link to the host of its own; and a link between each two of them, in both directions at a time.
+///
+/// A stream waits for events of other devices' streams, and copies from and to arenas of all of them. A kernel finds
+/// its own device's arenas alone. Threads: all members, any thread, as those of `device`.
+class machine {
+ public:
+  /// @param options  Of each device.
+  /// @errors  `status::invalid_argument` for a profile of several devices without a link between them.
+  explicit machine(const profile& p = find_profile("2x_h200_nvlink"), const device_options& options = {});
+
+  [[nodiscard]] std::size_t size() const { return devices_.size(); }
+  [[nodiscard]] device& operator[](std::size_t ordinal) { return *devices_[ordinal]; }
+
+  /// The virtual clock.
+  [[nodiscard]] nanoseconds now() const { return devices_.front()->now(); }
+  /// The host works for `time`; the devices go on meanwhile.
+  void host_work(nanoseconds time) { event_loop::host_call(fabric_->loop()).spend(time); }
+
+ private:
+  std::shared_ptr<fabric> fabric_ = std::make_shared<fabric>();
+  std::vector<std::unique_ptr<device>> devices_;
+};
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/machine.hpp>  // what it declares
+#endif
