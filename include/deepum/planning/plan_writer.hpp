@@ -6,6 +6,7 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -52,14 +53,20 @@ inline void append(plan& out, const command& kind, block_id b, std::uint32_t lim
 
 /// Whether a launch that uses these blocks finds all of them on the device.
 [[nodiscard]] inline bool all_ready(const block_map& map, const std::vector<block_access>& uses) {
-  for (const block_access& a : uses) {
-    for (const block_id b : a.range) {
-      if (!map.ready(b) && !is_dead(map[b])) {
-        return false;
-      }
-    }
+  return std::all_of(uses.begin(), uses.end(), [&](const block_access& a) {
+    return std::all_of(a.range.begin(), a.range.end(), [&](block_id b) { return map.ready(b) || is_dead(map[b]); });
+  });
+}
+
+/// Whether a launch that needs these blocks finds all of them on the device, or never can, because they do not fit.
+[[nodiscard]] inline bool all_there(const block_map& map, const std::vector<block_range>& needs) {
+  std::uint64_t count = 0;
+  bool there = true;
+  for (const block_range r : needs) {
+    count += r.count;
+    there = there && std::all_of(r.begin(), r.end(), [&](block_id b) { return map.ready(b) || is_dead(map[b]); });
   }
-  return true;
+  return there || count > map.budget();
 }
 
 /// Lets a policy plan only where something has happened since its last plan, so that it need not say the same again.
