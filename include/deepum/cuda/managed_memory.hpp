@@ -8,10 +8,8 @@
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/event_mailbox.hpp>
-#include <deepum/cuda/fault_feed.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_watch.hpp>
+#include <deepum/cuda/device_space.hpp>
+#include <deepum/cuda/faults/fault_intake.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/cuda/migration_lane.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
@@ -50,11 +48,9 @@ class launch_log;
 /// Four threads: one runs the pump, and one to the device and two to the host give the driver its commands
 /// (`migration_lane`; one to the host where `migration_context::shared` is chosen). While launches are in flight the
 /// pump's thread looks for their ends every 20 us.
-class managed_memory final : public memory_space {
+class managed_memory final : public device_space {
  public:
-  using device_type = device;
   using stream_type = basic_stream<managed_memory>;
-  using event_type = event;
   using capture_guard = relaxed_capture;
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
@@ -67,10 +63,8 @@ class managed_memory final : public memory_space {
   /// Nothing uses the memory any more.
   ~managed_memory() override;
 
-  [[nodiscard]] device& owner() const { return owner_; }
   [[nodiscard]] std::byte* base() const override { return base_.get(); }
   [[nodiscard]] bytes capacity() const override { return capacity_; }
-  [[nodiscard]] location place() const override { return location::device(); }
 
   /// The largest arena that the environment allows now; nothing where it does not say.
   [[nodiscard]] static std::optional<bytes> most_capacity() { return managed_limit::left(); }
@@ -103,16 +97,8 @@ class managed_memory final : public memory_space {
   /// @name Events
   /// @{
 
-  [[nodiscard]] nanoseconds now() const override { return gpu_clock::host_now(); }
-
   /// Threads: any.
   void poll(std::vector<device_event>& events) override;
-
-  /// See `launch_watch`.
-  void notify() override { watch_.notify(); }
-  void hurry() override { watch_.hurry(); }
-  void attach(std::function<void()> pump) { watch_.attach(std::move(pump)); }
-  void detach();
   /// @}
 
   /// @name Faults
@@ -120,25 +106,18 @@ class managed_memory final : public memory_space {
 
   /// Where they are learned from: `driver`, `cupti` or `none`. Without a feed a launch is taken to have touched all
   /// that it declares, and nothing else is learned.
-  [[nodiscard]] std::string fault_feed() const override { return feed_name_; }
-  [[nodiscard]] bool sees_faults() const override { return feed_alive_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::string fault_feed() const override { return faults_.name(); }
+  [[nodiscard]] bool sees_faults() const override { return faults_.alive(); }
   /// Faults that the feed lost. Threads: any.
-  [[nodiscard]] std::uint64_t lost_faults() const override { return lost_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t lost_faults() const override { return faults_.lost(); }
   /// One line for people: which feed was chosen, and why not a better one.
-  [[nodiscard]] const std::string& description() const { return description_; }
+  [[nodiscard]] const std::string& description() const { return faults_.description(); }
   /// @}
 
   /// @name For streams
   /// @{
-  void add(launch_log& log) { watch_.add(log); }
-  /// All its launches have finished.
-  void remove(launch_log& log);
-  /// A launch has been given to the device.
-  void issued(launch_log& log, bool first) { watch_.issued(log, first); }
   /// Whether the end of the next launch should be timed: at first, and while there are faults to attribute.
-  [[nodiscard]] bool time_launches() { return launch_watch::count_down(timed_left_); }
-  [[nodiscard]] bool mark_launches() { return watch_.mark_launches(); }
-  [[nodiscard]] bool several_streams() const { return watch_.several_streams(); }
+  [[nodiscard]] bool time_launches() { return faults_.time_launches(); }
   /// @}
 
  private:
@@ -151,13 +130,11 @@ class managed_memory final : public memory_space {
   };
   using allocation = std::unique_ptr<std::byte, release>;
 
-  static constexpr std::int64_t launches_timed = 512;  // after the last fault, to begin with
-  static constexpr std::int64_t most_launches_timed = 1 << 20;
-
   static device& checked(device& owner);
   static allocation allocate(const device& owner, bytes capacity);
 
   bool submit(migration_lane& lane, const migration& m);
+  [[nodiscard]] std::deque<migration_lane> make_outward();
   /// The lane to the host that has less to do.
   [[nodiscard]] migration_lane& outward();
   void wait_for_outward();
@@ -170,45 +147,20 @@ class managed_memory final : public memory_space {
 
   void emit(const device_event& e);
 
-  // --- faults ------------------------------------------------------------------------------------------------------
-
-  /// Finds out what lies between the feed's clock and the host's, with faults of the GPU on the first page. A fault
-  /// that came late, because this thread was not running when it should have asked for it, says little: then once more.
-  /// @returns  Whether the feed told of them.
-  bool calibrate(cuda::fault_feed& feed);
-  static constexpr int calibrations = 8;
-  static constexpr int most_calibrations = 64;
-  static constexpr nanoseconds promptly = std::chrono::milliseconds(1);  // serving it takes a tenth of that
-  static constexpr nanoseconds longest_lateness = std::chrono::milliseconds(300);
-
-  [[nodiscard]] bool holds(std::uintptr_t address) const;
-
-  /// A fault brings its block, or a part of it.
-  /// @param looked  When the ends of launches were looked for. Later faults wait while launches are in flight: one that
-  ///                had not ended then may have by now, and they would be taken to be its own.
+  /// A fault brings its block, or a part of it. See `fault_intake::take`.
   void take_faults(bool in_flight, bool launched, nanoseconds looked, std::vector<device_event>& events);
+  void wait_for_commands() override;
 
-  device& owner_;
   managed_limit::share share_;
   bytes capacity_;
   allocation base_;
   block_marks marks_;
-  launch_watch watch_;
   std::atomic<std::uint64_t> chunks_{0};   // blocks with `mark::chunk`
   std::atomic<std::uint64_t> present_{0};  // blocks with `mark::present`
 
-  event_mailbox happened_{};  // what the lanes told
-
-  std::unique_ptr<cuda::fault_feed> feed_{};
-  std::vector<fault_sample> samples_{};
-  std::string feed_name_{};
-  std::string description_{};
-  std::atomic<bool> feed_alive_{false};
-  std::atomic<std::uint64_t> lost_{0};
-  std::int64_t timed_ahead_ = launches_timed;  // under the watch's lock
-  std::atomic<std::int64_t> timed_left_{launches_timed};
-  migration_lane inward_;  // last: their threads use what is above
-  std::deque<migration_lane> outward_{};
+  migration_lane inward_;  // their threads use what is above
+  std::deque<migration_lane> outward_;
+  fault_intake faults_;  // last: it tries a feed out when the rest is set up
 };
 
 }  // namespace cuda

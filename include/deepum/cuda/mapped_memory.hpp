@@ -5,9 +5,7 @@
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/event_mailbox.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_watch.hpp>
+#include <deepum/cuda/device_space.hpp>
 #include <deepum/cuda/paged/arrivals.hpp>
 #include <deepum/cuda/paged/command.hpp>
 #include <deepum/cuda/paged/departures.hpp>
@@ -41,8 +39,6 @@ namespace cuda {
 
 template <class Memory>
 class basic_stream;
-class event;
-class launch_log;
 
 /// Plain device memory behind one range of addresses that may be larger than the device: chunks are copied by the copy
 /// engines and mapped where launches expect them, and no page ever faults (docs/adr/0007). A block is a chunk.
@@ -50,11 +46,9 @@ class launch_log;
 /// Chunks of the device are created up to the budget, those of the host as they are needed, pinned and beside the
 /// device. Both have permanent addresses of their own, through which they are copied; only launches use the arena's.
 /// A thread of its own copies and maps, so that nobody else waits for the driver.
-class mapped_memory final : public memory_space {
+class mapped_memory final : public device_space {
  public:
-  using device_type = device;
   using stream_type = basic_stream<mapped_memory>;
-  using event_type = event;
 
   static constexpr memory_capabilities traits{
       .faults = false, .keeps_home_copy = true, .commands_in_flight = 32, .bytes_in_flight = 256_MiB};
@@ -66,11 +60,9 @@ class mapped_memory final : public memory_space {
   /// Nothing uses the memory any more.
   ~mapped_memory() override;
 
-  [[nodiscard]] device& owner() const { return owner_; }
   /// The device's addresses. The host must not use them: it finds nothing there.
   [[nodiscard]] std::byte* base() const override { return view_.addresses().begin(); }
   [[nodiscard]] bytes capacity() const override { return view_.addresses().size(); }
-  [[nodiscard]] location place() const override { return location::device(); }
 
   /// Device memory that is free, or in chunks that hold nothing. Costs a system call, 5 us. Threads: any.
   [[nodiscard]] bytes free_memory() const override;
@@ -103,27 +95,9 @@ class mapped_memory final : public memory_space {
   [[nodiscard]] bool host_is_full() const override;
   /// @}
 
-  /// @name Events
-  /// See `launch_watch`.
-  /// @{
-  [[nodiscard]] nanoseconds now() const override { return gpu_clock::host_now(); }
-  /// Threads: any.
-  void poll(std::vector<device_event>& events) override;
-  void notify() override { watch_.notify(); }
-  void hurry() override { watch_.hurry(); }
-  void attach(std::function<void()> pump) { watch_.attach(std::move(pump)); }
-  void detach();
-  /// @}
-
   /// @name For streams
   /// @{
-  void add(launch_log& log) { watch_.add(log); }
-  void remove(launch_log& log);
-  void issued(launch_log& log, bool first) { watch_.issued(log, first); }
   [[nodiscard]] static bool time_launches() { return false; }
-  [[nodiscard]] bool mark_launches() { return watch_.mark_launches(); }
-  [[nodiscard]] bool several_streams() const { return watch_.several_streams(); }
-
   /// What is put into the queue from now on comes behind the copies of these blocks. @param complete  False: of all.
   /// @errors  `status::device_failure`.
   void order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks, bool complete);
@@ -161,10 +135,8 @@ class mapped_memory final : public memory_space {
 
   bool submit(const paged_command& c);
   void wake();
-  /// Until nothing is queued or under way.
-  void wait();
+  void wait_for_commands() override;
 
-  void emit(const device_event& e);
   void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
   /// The command is over.
   /// @param began  The copies that an event of it has not told of.
@@ -194,7 +166,6 @@ class mapped_memory final : public memory_space {
 
   static constexpr auto look_every = std::chrono::microseconds(10);
 
-  device& owner_;
   const bytes chunk_;
   const std::uint32_t blocks_;  // of the arena
   virtual_memory virtual_;
@@ -204,8 +175,6 @@ class mapped_memory final : public memory_space {
   device_chunks device_;
   host_chunks host_;
   departures departures_;
-  launch_watch watch_;
-  event_mailbox happened_{};
 
   // Of the thread.
   std::list<bringing> commands_{};        // inward, that have begun

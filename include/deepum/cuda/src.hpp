@@ -9,7 +9,9 @@
 #endif
 
 #include <deepum/cuda.hpp>
+#include <deepum/cuda/faults/impl/fault_intake.hpp>
 #include <deepum/cuda/impl/device.hpp>
+#include <deepum/cuda/impl/device_space.hpp>
 #include <deepum/cuda/impl/find_fault_feed.hpp>
 #include <deepum/cuda/impl/gpu_clock.hpp>
 #include <deepum/cuda/impl/launch_log.hpp>

@@ -8,6 +8,7 @@
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>
+#include <deepum/sim/device_space.hpp>
 #include <deepum/sim/driver.hpp>
 #include <deepum/units.hpp>
 
@@ -19,9 +20,6 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-class stream;
-class event;
-
 /// How a command fails that `managed_memory::fail_call` chose.
 enum class failure : std::uint8_t {
   at_call,   ///< the call returns false
@@ -32,32 +30,14 @@ enum class failure : std::uint8_t {
 ///
 /// Host and device see the same bytes at the same addresses. Direct access of the host is always correct, but takes no
 /// virtual time and moves nothing; `host_access` is how a program says what it touches (docs/adr/0002).
-class managed_memory final : public memory_space, private managed_space {
+class managed_memory final : public device_space<managed_space> {
  public:
-  using device_type = device;
-  using stream_type = stream;
-  using event_type = event;
-
   static constexpr memory_capabilities traits{};
 
   /// @param capacity  Length of the address range, whole blocks. Memory is committed when it is touched.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
   managed_memory(device& owner, bytes capacity);
   ~managed_memory() override;
-
-  [[nodiscard]] device& owner() const { return owner_; }
-  [[nodiscard]] std::byte* base() const override { return address_space::base(); }
-  [[nodiscard]] bytes capacity() const override { return address_space::capacity(); }
-  [[nodiscard]] location place() const override { return address_space::place(); }
-  [[nodiscard]] nanoseconds now() const override { return address_space::now(); }
-  void poll(std::vector<device_event>& events) override { address_space::poll(events); }
-  void notify() override { address_space::notify(); }
-  using address_space::attach;
-  using address_space::contains;
-  using address_space::detach;
-
-  /// Device memory that is free, whole blocks. Threads: any.
-  [[nodiscard]] bytes free_memory() const override;
 
   /// @name Commands
   /// Only queued, also when they are called from the pump. Prefetches and advice are carried out in order, and so are
@@ -81,13 +61,9 @@ class managed_memory final : public memory_space, private managed_space {
   /// The driver's record of a block, for tests. Threads: any.
   [[nodiscard]] block_record record_of(block_id b);
 
-  /// For the streams of the simulator.
-  [[nodiscard]] address_space& space() { return *this; }
-
  private:
   bool submit(device_command c);
 
-  device& owner_;
   std::uint64_t fail_in_ = 0;
   failure fail_how_ = failure::at_call;
 };

@@ -7,6 +7,7 @@
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>
+#include <deepum/sim/device_space.hpp>
 #include <deepum/sim/driver.hpp>
 #include <deepum/units.hpp>
 
@@ -20,9 +21,6 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-class stream;
-class event;
-
 /// Memory whose blocks are mapped and copied by command, as with the CUDA virtual memory management calls: no page
 /// faults, and nothing moves by itself.
 ///
@@ -33,35 +31,15 @@ class event;
 /// is reached, blocks whose copy on the host is of no use lose it: it reads as poison from then on.
 ///
 /// Of an arena it is memory that never faults (`memory_capabilities::faults`).
-class mapped_memory final : public memory_space, private address_space {
+class mapped_memory final : public device_space<address_space> {
  public:
-  using device_type = device;
-  using stream_type = stream;
-  using event_type = event;
-
-  static constexpr memory_capabilities traits{.faults = false,
-                                              .keeps_home_copy = true,
-                                              .commands_in_flight = 16,
-                                              .bytes_in_flight = 128_MiB};
+  static constexpr memory_capabilities traits{
+      .faults = false, .keeps_home_copy = true, .commands_in_flight = 16, .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
   mapped_memory(device& owner, bytes capacity);
   ~mapped_memory() override;
-
-  [[nodiscard]] device& owner() const { return owner_; }
-  [[nodiscard]] std::byte* base() const override { return address_space::base(); }
-  [[nodiscard]] bytes capacity() const override { return address_space::capacity(); }
-  [[nodiscard]] location place() const override { return address_space::place(); }
-  [[nodiscard]] nanoseconds now() const override { return address_space::now(); }
-  void poll(std::vector<device_event>& events) override { address_space::poll(events); }
-  void notify() override { address_space::notify(); }
-  using address_space::attach;
-  using address_space::contains;
-  using address_space::detach;
-
-  /// Device memory that is free, whole blocks. Threads: any.
-  [[nodiscard]] bytes free_memory() const override;
 
   /// @name Commands of an engine
   /// See `memory_space`. Only queued, also when they are called from the pump.
@@ -90,9 +68,6 @@ class mapped_memory final : public memory_space, private address_space {
   void let_host_in(block_range range) override;
   void keep_host_out(block_range range) override;
   /// @}
-
-  /// For the streams of the simulator.
-  [[nodiscard]] address_space& space() { return *this; }
 
  private:
   /// What the device's copy is; it is the one that everybody sees where it differs from the host's.
@@ -153,7 +128,6 @@ class mapped_memory final : public memory_space, private address_space {
   bool give_memory(block_range range, std::uint64_t ticket);
   void take_memory(block_range range);
 
-  device& owner_;
   std::vector<one_block> blocks_;
   bool guarded_ = false;
   std::uint32_t copies_ = 0;

@@ -7,10 +7,7 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
-#include <deepum/cuda/find_fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/handles.hpp>
-#include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
@@ -21,11 +18,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,36 +31,20 @@ inline namespace v0 {
 namespace cuda {
 
 DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
-    : memory_space(traits),
-      owner_(checked(owner)),
+    : device_space(traits, checked(owner), block_size),
       share_(capacity),
       capacity_(capacity),
       base_(allocate(owner, capacity)),
       marks_(static_cast<std::uint32_t>(capacity / block_size)),
-      watch_(owner),
-      inward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }) {
-  // In one context they would wait for each other.
-  for (int i = 0; i < (owner.options().migrations == migration_context::own ? 2 : 1); ++i) {
-    outward_.emplace_back(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); });
-  }
-  found_feed found = find_fault_feed(owner.options(), owner.properties().ordinal, base_.get(), capacity,
-                                     [this](cuda::fault_feed& feed) { return calibrate(feed); });
-  feed_ = std::move(found.feed);
-  feed_name_ = feed_ ? feed_->name() : "none";
-  feed_alive_.store(feed_ != nullptr, std::memory_order_relaxed);
-  description_ = std::move(found.description);
-}
+      inward_(owner, base_.get(), marks_, [this](const device_event& e) { emit(e); }),
+      outward_(make_outward()),
+      faults_(owner, watch_, base_.get(), capacity) {}
 
 DEEPUM_SEPARATE managed_memory::~managed_memory() { detach(); }
 
 DEEPUM_SEPARATE bytes managed_memory::free_memory() const {
-  const own_calls calls(owner_.context());
-  std::size_t free = 0;
-  std::size_t total = 0;
-  if (!worked(cudaMemGetInfo(&free, &total))) {
-    return {};
-  }
-  return std::min(bytes{free} + block_size * kept_chunks(bytes{free}), bytes{total});
+  const std::optional<memory_left> left = device_memory_left();
+  return left ? std::min(left->free + block_size * kept_chunks(left->free), left->total) : bytes{};
 }
 
 DEEPUM_SEPARATE bool managed_memory::prefetch(block_range range, std::uint64_t ticket) {
@@ -148,19 +129,9 @@ DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
                    [](const device_event& a, const device_event& b) { return a.at < b.at; });
 }
 
-DEEPUM_SEPARATE void managed_memory::detach() {
-  watch_.detach();
+DEEPUM_SEPARATE void managed_memory::wait_for_commands() {
   inward_.wait();
   wait_for_outward();
-}
-
-DEEPUM_SEPARATE void managed_memory::remove(launch_log& log) {
-  const own_calls calls(owner_.context());
-  std::vector<device_event> events;
-  watch_.remove(log, events);
-  for (const device_event& e : events) {
-    emit(e);
-  }
 }
 
 DEEPUM_SEPARATE device& managed_memory::checked(device& owner) {
@@ -190,6 +161,15 @@ DEEPUM_SEPARATE bool managed_memory::submit(migration_lane& lane, const migratio
   watch_.command_submitted(m.ticket);
   lane.submit(m);
   return true;
+}
+
+DEEPUM_SEPARATE std::deque<migration_lane> managed_memory::make_outward() {
+  std::deque<migration_lane> lanes;
+  // In one context they would wait for each other.
+  for (int i = 0; i < (owner_.options().migrations == migration_context::own ? 2 : 1); ++i) {
+    lanes.emplace_back(owner_, base_.get(), marks_, [this](const device_event& e) { emit(e); });
+  }
+  return lanes;
 }
 
 DEEPUM_SEPARATE migration_lane& managed_memory::outward() {
@@ -224,97 +204,25 @@ DEEPUM_SEPARATE void managed_memory::emit(const device_event& e) {
   } else if (e.what == device_event::kind::completed || e.what == device_event::kind::failed) {
     watch_.command_ended();
   }
-  happened_.put(e);
-  hurry();
+  put(e);
 }
 
 // --- faults --------------------------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE bool managed_memory::calibrate(cuda::fault_feed& feed) {
-  const own_calls calls(owner_.context());
-  const unique_stream q = try_make_stream();
-  const unique_event before = q ? try_make_event(event_use::time) : unique_event();
-  const unique_event after = before ? try_make_event(event_use::time) : unique_event();
-  std::vector<fault_sample> faults;
-  int prompt = 0;
-  for (int i = 0; after && prompt < calibrations && i < most_calibrations; ++i) {
-    *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};  // to the host
-    faults.clear();
-    feed.take_all(faults);
-    faults.clear();
-    if (!worked(cudaEventRecord(before.get(), q.get())) || !worked(cudaMemsetAsync(base_.get(), 0, 64, q.get()))) {
-      continue;
-    }
-    const bool ended = worked(cudaEventRecord(after.get(), q.get()));
-    // Twice where that fails: what is still to be written then would be written into the program's data.
-    if (worked(cudaStreamSynchronize(q.get())) || worked(cudaStreamSynchronize(q.get()))) {
-      const nanoseconds patience = gpu_clock::host_now() + (feed.late() ? longest_lateness : nanoseconds{});
-      for (feed.take_all(faults); faults.empty() && gpu_clock::host_now() < patience; feed.take_all(faults)) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      for (const fault_sample& f : faults) {
-        if (holds(f.address)) {
-          watch_.clock().learn_fault(f.at, watch_.clock().time_of(before.get()));
-        }
-      }
-      if (!watch_.clock().knows_faults()) {
-        break;
-      }
-      prompt += ended && watch_.clock().time_of(after.get()) - watch_.clock().time_of(before.get()) < promptly ? 1 : 0;
-    }
-  }
-  *static_cast<volatile std::byte*>(base_.get()) = std::byte{0};
-  faults.clear();
-  feed.take_all(faults);
-  return watch_.clock().knows_faults();
-}
-
-DEEPUM_SEPARATE bool managed_memory::holds(std::uintptr_t address) const {
-  const auto first = reinterpret_cast<std::uintptr_t>(base_.get());
-  return address >= first && address - first < capacity_.count;
-}
-
 DEEPUM_SEPARATE void managed_memory::take_faults(bool in_flight, bool launched, nanoseconds looked,
                                                  std::vector<device_event>& events) {
-  if (!feed_) {
-    return;
-  }
-  if (in_flight) {
-    feed_->take(samples_);
-  } else if (launched || feed_->late()) {
-    feed_->take_all(samples_);  // the last launch has just finished
-  }
-  lost_.store(feed_->lost(), std::memory_order_relaxed);
-  if (!feed_->alive()) {
-    feed_alive_.store(false, std::memory_order_relaxed);
-  }
-  const bool certain = std::none_of(watch_.busy_logs().begin(), watch_.busy_logs().end(),
-                                    [](const launch_log* l) { return l->some_unmarked(); });
-  const auto later = std::stable_partition(samples_.begin(), samples_.end(), [&](const fault_sample& f) {
-    return !in_flight || watch_.clock().time_of_fault(f.at) <= looked;
-  });
-  for (auto f = samples_.begin(); f != later; ++f) {
-    if (!holds(f->address)) {
-      continue;
-    }
-    if (timed_left_.load(std::memory_order_relaxed) <= 0) {  // they recur after longer than that
-      timed_ahead_ = std::min(4 * timed_ahead_, most_launches_timed);
-    }
-    timed_left_.store(timed_ahead_, std::memory_order_relaxed);
-    const block_range block{block_id{static_cast<std::uint32_t>(
-                                (f->address - reinterpret_cast<std::uintptr_t>(base_.get())) / block_size.count)},
-                            1};
-    const nanoseconds at = watch_.clock().time_of_fault(f->at);
-    events.push_back({.what = device_event::kind::fault, .mode = f->mode, .timed = certain, .range = block, .at = at});
+  for (const fault_intake::fault& f : faults_.take(in_flight, launched, looked)) {
+    const block_range block{f.block, 1};
+    events.push_back(
+        {.what = device_event::kind::fault, .mode = f.mode, .timed = f.certain, .range = block, .at = f.at});
     note_arrival(block);
     marks_.clear(block, mark::discarded);
     events.push_back({.what = device_event::kind::arrived,
                       .why = reason::fault,
-                      .host_copy_stays = f->mode == access::read && marks_.has(block.first, mark::duplicated),
+                      .host_copy_stays = f.mode == access::read && marks_.has(f.block, mark::duplicated),
                       .range = block,
-                      .at = at});
+                      .at = f.at});
   }
-  samples_.erase(samples_.begin(), later);
 }
 
 }  // namespace cuda

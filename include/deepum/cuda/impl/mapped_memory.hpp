@@ -4,11 +4,8 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
-#include <deepum/cuda/check.hpp>
-#include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device_thread.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/mapped_memory.hpp>
 #include <deepum/cuda/paged/arrivals.hpp>
 #include <deepum/cuda/paged/command.hpp>
@@ -36,8 +33,7 @@ inline namespace v0 {
 namespace cuda {
 
 DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
-    : memory_space(traits, checked(owner.options().chunk)),
-      owner_(owner),
+    : device_space(traits, owner, checked(owner.options().chunk)),
       chunk_(block()),
       blocks_(static_cast<std::uint32_t>((capacity + chunk_ - bytes{1}) / chunk_)),
       virtual_(owner.properties().ordinal),
@@ -51,8 +47,7 @@ DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
              .failure = failure_},
             chunk_, blocks_, owner.options().host_limit),
       departures_({.device = device_, .host = host_, .view = view_, .incoming = arrivals_, .failure = failure_},
-                  chunk_),
-      watch_(owner) {
+                  chunk_) {
   thread_ = start_device_thread(owner.properties().ordinal, nullptr, [this] { run(); });
 }
 
@@ -67,13 +62,8 @@ DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
 }
 
 DEEPUM_SEPARATE bytes mapped_memory::free_memory() const {
-  const own_calls calls(owner_.context());
-  std::size_t free = 0;
-  std::size_t total = 0;
-  if (!worked(cudaMemGetInfo(&free, &total))) {
-    return {};
-  }
-  return bytes{free} + chunk_ * device_.empty();
+  const std::optional<memory_left> left = device_memory_left();
+  return left ? left->free + chunk_ * device_.empty() : bytes{};
 }
 
 DEEPUM_SEPARATE bool mapped_memory::prefetch(block_range range, std::uint64_t ticket) {
@@ -121,28 +111,6 @@ DEEPUM_SEPARATE std::string mapped_memory::last_failure() const { return failure
 
 DEEPUM_SEPARATE bool mapped_memory::host_is_full() const { return failure_.host_is_full(); }
 
-DEEPUM_SEPARATE void mapped_memory::poll(std::vector<device_event>& events) {
-  const std::lock_guard lock(watch_.mutex());
-  const own_calls calls(owner_.context());
-  happened_.take(events);
-  (void)watch_.take_launched();
-  watch_.note_in_flight(watch_.collect(events, [](std::size_t) {}));
-}
-
-DEEPUM_SEPARATE void mapped_memory::detach() {
-  watch_.detach();
-  wait();
-}
-
-DEEPUM_SEPARATE void mapped_memory::remove(launch_log& log) {
-  const own_calls calls(owner_.context());
-  std::vector<device_event> events;
-  watch_.remove(log, events);
-  for (const device_event& e : events) {
-    emit(e);
-  }
-}
-
 DEEPUM_SEPARATE void mapped_memory::order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks,
                                                         bool complete) {
   arrivals_.order_after(queue, owner_.context(), blocks, complete);
@@ -186,21 +154,16 @@ DEEPUM_SEPARATE void mapped_memory::wake() {
   changed_.notify_one();
 }
 
-DEEPUM_SEPARATE void mapped_memory::wait() {
+DEEPUM_SEPARATE void mapped_memory::wait_for_commands() {
   std::unique_lock lock(jobs_mutex_);
   idle_.wait(lock, [this] { return jobs_ == 0; });
-}
-
-DEEPUM_SEPARATE void mapped_memory::emit(const device_event& e) {
-  happened_.put(e);
-  watch_.hurry();
 }
 
 DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
                                            nanoseconds began) {
   device_event e{.what = what, .why = reason::predicted, .range = range, .at = gpu_clock::host_now(), .began = began};
   e.ticket = ticket;
-  emit(e);
+  put(e);
 }
 
 DEEPUM_SEPARATE void mapped_memory::end(const paged_command& c, bool ok, nanoseconds began) {
@@ -253,7 +216,7 @@ DEEPUM_SEPARATE bool mapped_memory::take_commands(std::deque<paged_command>& inw
     lock.lock();
   }
   if (stopping_) {
-    return false;  // after `wait`
+    return false;  // after `wait_for_commands`
   }
   wanted_ = false;
   for (; !queued_.empty(); queued_.pop_front()) {

@@ -21,26 +21,13 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity)
-    : memory_space(traits),
-      managed_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
-                    owner.options().delay_seed),
-      owner_(owner) {
-  const auto lock = loop().lock();
-  owner_.operations().add(*this);
-}
+DEEPUM_SEPARATE managed_memory::managed_memory(device& owner, bytes capacity) : device_space(traits, owner, capacity) {}
 
 DEEPUM_SEPARATE managed_memory::~managed_memory() {
   detach();
   event_loop::host_call call(loop());
   call.wait([&] { return owner_.memory_driver().quiet(*this); });
   owner_.memory_driver().forget(*this);
-  owner_.operations().remove(*this);
-}
-
-DEEPUM_SEPARATE bytes managed_memory::free_memory() const {
-  const auto lock = loop().lock();
-  return block_size * owner_.memory_driver().free_rooms();
 }
 
 DEEPUM_SEPARATE bool managed_memory::prefetch(block_range range, std::uint64_t ticket) {

@@ -26,14 +26,8 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
-    : memory_space(traits),
-      address_space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
-                    owner.options().delay_seed),
-      owner_(owner),
-      blocks_(capacity / block_size) {
-  const auto lock = loop().lock();
-  owner_.operations().add(*this);
-}
+    : device_space(traits, owner, capacity),
+      blocks_(capacity / block_size) {}
 
 DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
   detach();
@@ -44,12 +38,6 @@ DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
       owner_.memory_driver().give_room();
     }
   }
-  owner_.operations().remove(*this);
-}
-
-DEEPUM_SEPARATE bytes mapped_memory::free_memory() const {
-  const auto lock = loop().lock();
-  return block_size * owner_.memory_driver().free_rooms();
 }
 
 DEEPUM_SEPARATE bool mapped_memory::prefetch(block_range range, std::uint64_t ticket) {
