@@ -4,8 +4,8 @@
 #include "bench_system.hpp"
 #include "kernels.hpp"
 #include "nlohmann/json.hpp"
-#include <deepum/cuda/cupti_fault_feed.hpp>
-#include <deepum/cuda/driver_fault_feed.hpp>
+#include <deepum/cuda/faults/cupti_fault_feed.hpp>
+#include <deepum/cuda/faults/driver_fault_feed.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 

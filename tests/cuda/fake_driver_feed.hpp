@@ -3,7 +3,7 @@
 #include "cuda/fake_cuda.hpp"
 #include "kernel_helper/fake_uvm_tools.hpp"
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/driver_fault_feed.hpp>
+#include <deepum/cuda/faults/driver_fault_feed.hpp>
 
 #include <atomic>
 #include <chrono>

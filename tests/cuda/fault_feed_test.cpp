@@ -1,8 +1,8 @@
 #include "cuda/fake_driver_feed.hpp"
 #include "cuda/fake_gpu.hpp"
 #include <deepum/cuda.hpp>
-#include <deepum/cuda/driver_fault_feed.hpp>
-#include <deepum/cuda/find_fault_feed.hpp>
+#include <deepum/cuda/faults/driver_fault_feed.hpp>
+#include <deepum/cuda/faults/find_fault_feed.hpp>
 #include <deepum/error.hpp>
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 #include "cuda/fake_gpu.hpp"
-#include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/migration_lane.hpp>
+#include <deepum/cuda/managed/block_marks.hpp>
+#include <deepum/cuda/managed/migration_lane.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 #include "kernels.hpp"
 #include "update_loop.hpp"
 #include <deepum/cuda.hpp>
-#include <deepum/cuda/driver_fault_feed.hpp>
+#include <deepum/cuda/faults/driver_fault_feed.hpp>
 
 #include <deepum_uvm_events.h>
 #include <doctest/doctest.h>

@@ -4,14 +4,14 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
-#include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/device_space.hpp>
 #include <deepum/cuda/faults/fault_intake.hpp>
+#include <deepum/cuda/managed/block_marks.hpp>
+#include <deepum/cuda/managed/migration_lane.hpp>
 #include <deepum/cuda/managed_limit.hpp>
-#include <deepum/cuda/migration_lane.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>

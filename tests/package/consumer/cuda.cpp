@@ -1,6 +1,6 @@
 // What deepum::cuda brings: the headers and the library of the CUDA runtime, and the reader of the driver's fault
 // events. No device is needed.
-#include <deepum/cuda/driver_fault_feed.hpp>
+#include <deepum/cuda/faults/driver_fault_feed.hpp>
 #include <deepum/version.hpp>
 
 #include <cuda_runtime_api.h>

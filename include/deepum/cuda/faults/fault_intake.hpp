@@ -3,7 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/fault_feed.hpp>
+#include <deepum/cuda/faults/fault_feed.hpp>
 #include <deepum/cuda/launch_watch.hpp>
 #include <deepum/units.hpp>
 

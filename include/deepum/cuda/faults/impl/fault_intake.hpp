@@ -5,9 +5,9 @@
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/fault_feed.hpp>
+#include <deepum/cuda/faults/fault_feed.hpp>
 #include <deepum/cuda/faults/fault_intake.hpp>
-#include <deepum/cuda/find_fault_feed.hpp>
+#include <deepum/cuda/faults/find_fault_feed.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/handles.hpp>
 #include <deepum/cuda/launch_log.hpp>

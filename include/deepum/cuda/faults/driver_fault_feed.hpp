@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deepum/cuda/fault_feed.hpp>
+#include <deepum/cuda/faults/fault_feed.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 

@@ -159,5 +159,5 @@ class migration_lane {
 }  // namespace deepum
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/cuda/impl/migration_lane.hpp>  // what it declares
+#include <deepum/cuda/managed/impl/migration_lane.hpp>  // what it declares
 #endif

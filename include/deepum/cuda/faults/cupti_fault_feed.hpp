@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/fault_feed.hpp>
+#include <deepum/cuda/faults/fault_feed.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/fault_feed.hpp>
+#include <deepum/cuda/faults/fault_feed.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
@@ -34,5 +34,5 @@ struct found_feed {
 }  // namespace deepum
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/cuda/impl/find_fault_feed.hpp>  // what it declares
+#include <deepum/cuda/faults/impl/find_fault_feed.hpp>  // what it declares
 #endif

@@ -4,13 +4,13 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/api.hpp>
-#include <deepum/cuda/block_marks.hpp>
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/device_thread.hpp>
 #include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/migration_lane.hpp>
+#include <deepum/cuda/managed/block_marks.hpp>
+#include <deepum/cuda/managed/migration_lane.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>

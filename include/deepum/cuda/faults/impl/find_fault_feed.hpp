@@ -1,10 +1,10 @@
 #pragma once
 
-#include <deepum/cuda/cupti_fault_feed.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/driver_fault_feed.hpp>
-#include <deepum/cuda/fault_feed.hpp>
-#include <deepum/cuda/find_fault_feed.hpp>
+#include <deepum/cuda/faults/cupti_fault_feed.hpp>
+#include <deepum/cuda/faults/driver_fault_feed.hpp>
+#include <deepum/cuda/faults/fault_feed.hpp>
+#include <deepum/cuda/faults/find_fault_feed.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
