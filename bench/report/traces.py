@@ -131,14 +131,16 @@ def union(events, step):
 
 def without(times, others):
     """The times less the others, both disjoint and in order."""
-    left = []
+    left, i = [], 0
     for a, b in times:
-        for c, d in others:
-            if d <= a or c >= b:
-                continue
-            if c > a:
-                left.append([a, c])
-            a = max(a, d)
+        while i < len(others) and others[i][1] <= a:
+            i += 1
+        k = i
+        while k < len(others) and others[k][0] < b:
+            if others[k][0] > a:
+                left.append([a, others[k][0]])
+            a = max(a, others[k][1])
+            k += 1
         if b > a:
             left.append([a, b])
     return left

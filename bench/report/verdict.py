@@ -68,6 +68,6 @@ def text(inputs, own, time):
         compared.append(f"{100 * least / ns:.0f} % of what is possible {where} ({time(least)})")
     first += ": " + ", and ".join(compared) if compared else ""
     if not paging and own.policy not in ("um", "off"):
-        first += " (a second run with DEEPUM_POLICY=um shows what demand paging takes)"
+        first += "; a second run with DEEPUM_POLICY=um shows what demand paging takes"
     what, attempt = limit(inputs, own, time)
     return f"{first}. {what[0].upper()}{what[1:]}; {attempt}."

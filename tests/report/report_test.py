@@ -172,6 +172,13 @@ class OtherInputs(unittest.TestCase):
         self.assertIn("no faster than demand paging", verdict_of(text))
         self.assertNotRegex(page.text, r"[Nn]o trace|None of the files")
 
+    def test_the_first_steps_do_not_count(self):
+        made = trace(("auto",))
+        for e in made["traceEvents"]:
+            if e["name"] in ("step 1", "step 2"):
+                e["dur"] = 100.0
+        self.assertIn("A step takes 990 us under auto", verdict_of(self.page(own=made)[0]))
+
     def test_without_marks_the_steps_are_those_that_the_library_recognised(self):
         text, page = self.page(um=trace(("um, arena 1",), marked=False), own=trace(("auto, arena 1",), marked=False, period=8))
         self.assertIn("steps as the library recognised them: 8 launches each", text)
@@ -247,6 +254,11 @@ class Steps(unittest.TestCase):
         self.assertEqual(len(one.steps), 1)
         self.assertIn("whole run", one.how)
 
+    def test_times_less_others(self):
+        self.assertEqual(traces.without([[0, 10], [20, 30]], [[2, 3], [5, 22], [29, 40]]), [[0, 2], [3, 5], [22, 29]])
+        self.assertEqual(traces.without([[0, 10], [12, 14]], [[4, 13]]), [[0, 4], [13, 14]])
+        self.assertEqual(traces.without([[0, 1]], []), [[0, 1]])
+
     def test_shares_of_a_step(self):
         one, = read_trace(trace(("auto",)))
         s = traces.StepShares(one, one.steps[3])
@@ -264,24 +276,32 @@ class Bound(unittest.TestCase):
         one = read_trace(made or trace(("auto",)))[0]
         return bound.least_of(one, one.steps[-1], budget_blocks * 2 * MIB)
 
-    def test_all_but_the_budget_of_what_is_updated_over_and_over_comes_and_leaves(self):
+    def short_launches(self):
         made = trace(("auto",))
         for e in made["traceEvents"]:
             if e.get("cat") == "launch":
                 e["dur"] = 2.0
-        self.assertAlmostEqual(self.least(6, made), (16 - 6) * 2 * MIB / self.RATE, delta=0.2)  # both ways at the same time
+        return made
+
+    def test_all_but_the_budget_of_what_is_updated_over_and_over_comes_and_leaves(self):
+        self.assertAlmostEqual(self.least(6, self.short_launches()), (16 - 6) * 2 * MIB / self.RATE, delta=0.2)  # both ways at the same time
         self.assertAlmostEqual(self.least(16), 8 * 40, delta=0.5)  # it fits, and computes
 
     def test_contents_that_are_overwritten_or_die_need_not_come(self):
         for mode in ("overwrite", "update"):
-            made = trace(("auto",))
+            made = self.short_launches()
             for e in made["traceEvents"]:
                 if e["name"] == "uses":
                     e["args"]["blocks"][0][2] = mode
             if mode == "update":
                 made["traceEvents"] += [{"ph": "i", "s": "t", "pid": 1, "tid": 5, "name": "dead", "cat": "died", "ts": 0.0,
                                          "args": {"first": 2 * i, "blocks": 2, "launch": 8 * step + i + 1}} for step in range(8) for i in range(8)]
-            self.assertAlmostEqual(self.least(2, made), 8 * 40, delta=0.5)
+            self.assertAlmostEqual(self.least(2, made), 8 * 2, delta=0.5)
+
+    def test_the_rate_is_that_of_the_fastest_copies_but_for_a_twentieth(self):
+        copies = [{"dur": 1.0, "args": {"bytes": size}} for size in (10, 30, 30, 1, 29)] + [{"dur": 0.1, "args": {"bytes": 3}}]
+        self.assertEqual(bound.best_rate(copies), 30)
+        self.assertIsNone(bound.best_rate([]))
 
     def test_a_trace_that_does_not_say_what_launches_use_has_none(self):
         made = trace(("auto",))
