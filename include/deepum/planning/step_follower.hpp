@@ -6,6 +6,7 @@
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/planning/step_schedule.hpp>
 #include <deepum/planning/step_segments.hpp>
+#include <deepum/planning/unplanned_blocks.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
@@ -44,13 +45,15 @@ class step_follower {
     const step_segments& segments = schedule_.step();
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
       const block_range blocks = segments.segments()[s].blocks;
-      for (std::uint32_t b = blocks.begin_value(); b != std::min(blocks.end_value(), map.size()); ++b) {
-        segment_of_[b] = s;
+      for (const block_id b : blocks) {
+        if (b.value < map.size()) {
+          segment_of_[b.value] = s;
+        }
       }
     }
     map.for_each_least_recently_migrated([&](block_id b) {
       if (!known(b)) {
-        strays_.push_back(b);
+        unplanned_.arrived(b);
       }
       return true;
     });
@@ -86,8 +89,7 @@ class step_follower {
     arrived_ += blocks.count;
     for (const block_id b : blocks) {
       if (!known(b)) {
-        std::erase(strays_, b);
-        strays_.push_back(b);
+        unplanned_.arrived(b);
       }
     }
   }
@@ -121,7 +123,7 @@ class step_follower {
       write_write_backs(map, out);
     }
     if (room < static_cast<std::int64_t>(wanted_.size())) {
-      room += write_strays(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
+      room += unplanned_.give_room(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
     }
     if (room < static_cast<std::int64_t>(urgent_)) {
       room += write_farthest(map, near, static_cast<std::int64_t>(urgent_) - room, out);
@@ -141,8 +143,9 @@ class step_follower {
   [[nodiscard]] bytes memory() const {
     return schedule_.memory() +
            bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
-                 (wanted_.capacity() + leaving_.capacity() + strays_.capacity()) * sizeof(block_id) +
-                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)};
+                 (wanted_.capacity() + leaving_.capacity()) * sizeof(block_id) +
+                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)} +
+           unplanned_.memory();
   }
 
  private:
@@ -331,21 +334,6 @@ class step_follower {
 
   // --- what goes ---
 
-  // Those first that came first: what came last has just been needed.
-  std::int64_t write_strays(const block_map& map, std::int64_t count, plan& out) {
-    std::int64_t made = 0;
-    std::erase_if(strays_, [&](block_id b) { return !map.resident(b); });
-    for (const block_id b : strays_) {
-      if (made == count) {
-        break;
-      }
-      if (may_leave(map, b)) {
-        give_up(map, b, out);
-        ++made;
-      }
-    }
-    return made;
-  }
   // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
   // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
   // copies.
@@ -362,7 +350,7 @@ class step_follower {
       for (const block_id b : blocks) {
         if (map.resident(b) && !detail::is_dead(map[b])) {
           gone = false;
-          if (may_leave(map, b)) {
+          if (detail::may_leave(map, b)) {
             leaving_.push_back(b);
           }
         }
@@ -371,7 +359,7 @@ class step_follower {
     });
     std::sort(leaving_.begin(), leaving_.end());
     for (const block_id b : leaving_) {
-      give_up(map, b, out);
+      detail::give_up(map, b, out);
     }
     return static_cast<std::int64_t>(leaving_.size());
   }
@@ -413,30 +401,21 @@ class step_follower {
     for (const std::uint32_t s : order_) {
       const block_range blocks = step.segments()[s].blocks;
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
-        if (map.resident(block_id{b}) && may_leave(map, block_id{b})) {
-          give_up(map, block_id{b}, out);
+        if (map.resident(block_id{b}) && detail::may_leave(map, block_id{b})) {
+          detail::give_up(map, block_id{b}, out);
           ++made;
         }
       }
     }
     return made;
   }
-  // What is dead gives its room elsewhere.
-  [[nodiscard]] static bool may_leave(const block_map& map, block_id b) {
-    return map[b].moving == motion::none && !detail::is_dead(map[b]);
-  }
-  static void give_up(const block_map& map, block_id b, plan& out) {
-    detail::append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
-                   map.blocks_in(detail::bytes_per_departure));
-  }
-
   step_schedule schedule_;
   bool write_back_;
   std::uint32_t blocks_each_way_;
   std::uint32_t enough_;
   std::uint32_t most_write_backs_;
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
-  std::vector<block_id> strays_{};         // on the device, and not used by the step
+  detail::unplanned_blocks unplanned_{};   // on the device, and not used by the step
   std::uint64_t now_ = 0;                  // launches that have finished since
   std::uint64_t near_ = 0;                 // the first launch whose first writes get no room yet, as `now_`
   std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
