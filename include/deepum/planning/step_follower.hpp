@@ -21,15 +21,12 @@ inline namespace v0 {
 /// Carries out the plan of a step that recurs: what the schedule says should be away leaves, and what comes next is
 /// fetched in the order of need, as far ahead as the schedule allows.
 ///
-/// Blocks that a launch is about to write for the first time take room a few launches before it. What the plan does not
-/// know of and is on the device leaves when there is no other room, and what is dead gives its room first. Where the
-/// host keeps a copy of what is on the device, and the outward link is idle, blocks that will leave later are copied
-/// out ahead. Should a launch that could begin next find no room all the same, because things went otherwise than
-/// planned, what is needed last leaves. A host that issues a whole step ahead changes nothing of the plan: its later
-/// launches find their room when it is their turn.
+/// Blocks that a launch is about to write for the first time take room a few launches before it, however far ahead the
+/// host issues. What is dead gives its room first, and what the plan does not know of leaves when there is no other.
+/// Where the host keeps a copy and the outward link is idle, blocks that will leave later are copied out ahead. Should
+/// a launch that could begin next find no room all the same, what is needed last leaves.
 ///
-/// Not synchronised. Cost of a plan: linear in the blocks it moves, and each block of a launch is looked at about once
-/// a step.
+/// Not synchronised. Cost of a plan: linear in the blocks it moves; a step looks at each block of a launch about once.
 class step_follower {
  public:
   /// @param map         As it is when the plan begins to be followed.
@@ -156,9 +153,8 @@ class step_follower {
   static constexpr bytes enough = 64_MiB;                // may move until it is asked again, where all did fit
   static constexpr bytes written_back = 32_MiB;          // in a plan, at most
   static constexpr std::uint64_t launches_per_plan = 8;  // at most
-  // Launches whose first writes get room already: of those that are issued so many, and behind them a few more, so that
-  // it is there when they are issued, for a host that waits before each. All that are issued may be the whole step, and
-  // the plan has no room for what they write until shortly before.
+  // Launches whose first writes get room already: of those that are issued so many, because the plan has no room for
+  // what a whole step writes; and a few behind them, so that it is there for a host that waits before each.
   static constexpr std::uint64_t issued_writes = 16;
   static constexpr std::uint64_t writes_ahead = 4;
 
@@ -368,14 +364,14 @@ class step_follower {
     std::uint32_t count = 0;
     schedule_.for_each_write_back([&](block_range blocks) {
       bool clean = true;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs_; ++b) {
-        const block_state& s = map[block_id{b}];
-        if (!map.resident(block_id{b}) || !s.dirty || detail::is_dead(s)) {
+      for (const block_id b : blocks) {
+        const block_state& s = map[b];
+        if (count == most_write_backs_ || !map.resident(b) || !s.dirty || detail::is_dead(s)) {
           continue;
         }
         clean = false;
         if (s.moving == motion::none && s.writers == 0) {
-          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, block_id{b},
+          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, b,
                          std::max(1U, most_write_backs_ / 2));
           ++count;
         }
@@ -399,16 +395,19 @@ class step_follower {
     });
     std::int64_t made = 0;
     for (const std::uint32_t s : order_) {
-      const block_range blocks = step.segments()[s].blocks;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
-        if (map.resident(block_id{b}) && detail::may_leave(map, block_id{b})) {
-          detail::give_up(map, block_id{b}, out);
+      if (made == count) {
+        break;
+      }
+      for (const block_id b : step.segments()[s].blocks) {
+        if (made != count && map.resident(b) && detail::may_leave(map, b)) {
+          detail::give_up(map, b, out);
           ++made;
         }
       }
     }
     return made;
   }
+
   step_schedule schedule_;
   bool write_back_;
   std::uint32_t blocks_each_way_;
