@@ -693,7 +693,7 @@ class arena {
       return;
     }
     if (later()) {
-      (void)engine_.admit(id);
+      engine_.let_pass(id);
       return;
     }
     try {

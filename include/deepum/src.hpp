@@ -12,11 +12,17 @@
 
 #include <deepum/arena/impl/reports.hpp>
 #include <deepum/deepum.hpp>
+#include <deepum/engine/impl/accounting.hpp>
 #include <deepum/engine/impl/admission.hpp>
-#include <deepum/engine/impl/demand_paging.hpp>
+#include <deepum/engine/impl/block_contents.hpp>
+#include <deepum/engine/impl/budget.hpp>
+#include <deepum/engine/impl/demand_pager.hpp>
 #include <deepum/engine/impl/dispatcher.hpp>
 #include <deepum/engine/impl/engine.hpp>
 #include <deepum/engine/impl/event_intake.hpp>
+#include <deepum/engine/impl/fact_intake.hpp>
+#include <deepum/engine/impl/gates.hpp>
+#include <deepum/engine/impl/host_access.hpp>
 #include <deepum/engine/impl/inbox.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>

@@ -2,6 +2,7 @@
 
 #include "engine/fake_memory.hpp"
 #include <deepum/engine/engine.hpp>
+#include <deepum/engine/recent_peak.hpp>
 
 #include <doctest/doctest.h>
 

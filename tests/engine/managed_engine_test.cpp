@@ -30,7 +30,7 @@ class managed_fake_memory : public fake_memory {
       : fake_memory(size, {.commands_in_flight = 3, .bytes_in_flight = 5 * block_size}) {}
   [[nodiscard]] bool sees_faults() const override { return sees; }
   [[nodiscard]] std::uint64_t lost_faults() const override { return lost; }
-  [[nodiscard]] std::string fault_feed() const override { return sees ? "driver" : "none"; }
+  [[nodiscard]] std::string fault_source() const override { return sees ? "driver" : "none"; }
   void renew(block_range r) override { renewed.push_back(text(r)); }
   bool advise(block_range r, advice hint, location) override {
     advised.push_back((hint == advice::set_read_mostly     ? "duplicate "

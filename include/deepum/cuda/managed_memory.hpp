@@ -106,7 +106,8 @@ class managed_memory final : public device_space {
 
   /// Where they are learned from: `driver`, `cupti` or `none`. Without a feed a launch is taken to have touched all
   /// that it declares, and nothing else is learned.
-  [[nodiscard]] std::string fault_feed() const override { return faults_.name(); }
+  [[nodiscard]] const std::string& fault_feed() const { return faults_.name(); }
+  [[nodiscard]] std::string fault_source() const override { return faults_.name(); }
   [[nodiscard]] bool sees_faults() const override { return faults_.alive(); }
   /// Faults that the feed lost. Threads: any.
   [[nodiscard]] std::uint64_t lost_faults() const override { return faults_.lost(); }

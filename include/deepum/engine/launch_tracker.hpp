@@ -147,6 +147,8 @@ class launch_tracker {
   [[nodiscard]] bool incomplete_up_to(launch_id last) const {
     return !incomplete_.empty() && incomplete_.front() <= last.value;
   }
+  /// Whether a launch is in flight that may touch blocks it does not declare.
+  [[nodiscard]] bool incomplete_in_flight() const { return !incomplete_.empty(); }
   /// All launches up to this one have finished. Holds do not count: they use no memory themselves.
   [[nodiscard]] launch_id finished_up_to() const {
     return in_flight_.empty() ? last_ : launch_id{in_flight_.front().id.value - 1};

@@ -106,7 +106,7 @@ class memory_space {
   /// Faults that happened and were not reported. Threads: any.
   [[nodiscard]] virtual std::uint64_t lost_faults() const { return 0; }
   /// Who reports faults, for statistics. Threads: any.
-  [[nodiscard]] virtual std::string fault_feed() const { return "device"; }
+  [[nodiscard]] virtual std::string fault_source() const { return "device"; }
   /// Discarded blocks are in use again, and may be touched without being prefetched. Threads: any.
   virtual void renew(block_range /*range*/) {}
   /// @}

@@ -4,8 +4,8 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/engine/declared_blocks.hpp>
 #include <deepum/engine/memory_kind.hpp>
-#include <deepum/engine/migration_state.hpp>
 #include <deepum/error.hpp>
 #include <deepum/interop/scratch.hpp>
 #include <deepum/interop/temporary_storage.hpp>

@@ -2,59 +2,120 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/engine/admission.hpp>
+#include <deepum/engine/declared_blocks.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/engine/engine.hpp>
-#include <deepum/engine/migration_state.hpp>
-#include <deepum/engine/statistics.hpp>
-#include <deepum/policy/policy.hpp>
+#include <deepum/engine/held_launches.hpp>
+#include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
+namespace detail {
 
-DEEPUM_SEPARATE bool engine::ask_to_begin(launch_id id, stream_id stream, std::size_t outer) {
-  {
-    std::lock_guard lock(state_mutex_);
-    absorb();
-    if (may_begin(id, stream, outer)) {
-      return true;
-    }
+DEEPUM_SEPARATE bool admission::try_begin(launch_id id, stream_id stream, std::size_t outer) {
+  const launch_record* record = state_.launches.find(id, stream);
+  expects(record != nullptr, "a launch asks to begin that was not submitted");
+  const auto it = state_.held.find(id);
+  const bool held = it != state_.held.end();
+  if (held && it->hopeless) {
+    const launch_record taken_back = take_back(id, stream);
+    throw pager_->refusal(taken_back);
   }
-  memory_.hurry();
+  if (may_begin(*record, held ? &*it : nullptr)) {
+    if (claims_ != nullptr && held) {
+      claims_->pin(*record);
+    }
+    if (pager_ != nullptr) {
+      pager_->begin(*record);
+    }
+    if (held) {
+      release(it);
+    }
+    return true;
+  }
+  if (!held) {
+    if (claims_ != nullptr) {
+      claims_->unpin(*record);
+    }
+    state_.held.hold_back(*record, memory_.now(), outer);
+    state_.stirred = true;
+  }
   return false;
 }
 
-DEEPUM_SEPARATE bool engine::admit(launch_id id) {
-  std::lock_guard lock(state_mutex_);
-  const auto it = state_.find_held(id);
+DEEPUM_SEPARATE bool admission::skip_policy(launch_id id) {
+  const auto it = state_.held.find(id);
   if (it == state_.held.end()) {
     return true;
   }
-  if (demand_) {
-    it->let_go = true;  // the policy is not waited for any more
+  const bool skipped = std::exchange(it->let_go, true);
+  if (!may_begin(*state_.launches.find(id, it->stream), &*it) || pager_ != nullptr) {
     state_.stirred = true;
     return false;
   }
-  state_.statistics.unprepared_launches += it->let_go ? 0 : 1;
+  state_.statistics.unprepared_launches += skipped ? 0 : 1;
   release(it);
   return true;
 }
 
-DEEPUM_SEPARATE bool engine::fits_beside(launch_id id, stream_id stream,
-                                         std::span<const std::pair<launch_id, stream_id>> others) {
-  if (others.empty()) {
-    return true;
+DEEPUM_SEPARATE void admission::let_pass(launch_id id) {
+  if (const auto it = state_.held.find(id); it != state_.held.end()) {
+    release(it);
   }
-  std::lock_guard lock(state_mutex_);
+}
+
+DEEPUM_SEPARATE bool admission::may_begin(const launch_record& record, const held_launch* held) const {
+  const bool policy_skipped = held != nullptr && held->let_go;
+  return facts_allow(record) && memory_allows(record) && (policy_skipped || policy_allows(record));
+}
+
+DEEPUM_SEPARATE bool admission::facts_allow(const launch_record& record) const {
+  bool allow = true;
+  if (claims_ != nullptr || !state_.discards.issued.empty()) {
+    for_each_declared_block(record,
+                            [&](block_id b) { allow = allow && !state_.note(b).discarding && !facts_.with_host(b); });
+  }
+  return allow;
+}
+
+DEEPUM_SEPARATE bool admission::memory_allows(const launch_record& record) const {
+  return pager_ == nullptr || pager_->all_of_it_there(record);
+}
+
+DEEPUM_SEPARATE bool admission::policy_allows(const launch_record& record) const {
+  // Where memory never faults, the policy was waited for while the launch's blocks were brought.
+  return pager_ != nullptr || !policy_.holds_launches() || !gates_.pressed() || state_.paused() ||
+         policy_.ready(record.id, record.stream, state_.map);
+}
+
+DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id stream) {
+  state_.held.take_back(state_.held.find(id));
+  launch_record record = *state_.launches.finish(id, {}, state_.last_finish, false);
+  contents_.remember(record);
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, [&](block_id b) { state_.map.remove_user(b, a.mode); });
+  }
+  ends_.ended(id, stream);
+  if (pager_ != nullptr) {
+    pager_->moved();
+  }
+  ++state_.statistics.refused_launches;
+  if (account_.observed()) {
+    account_.tell({.what = device_event::kind::launch_refused, .launch = id, .at = memory_.now()}, id);
+  }
+  state_.stirred = true;
+  return record;
+}
+
+DEEPUM_SEPARATE bool admission::fits_beside(launch_id id, stream_id stream,
+                                            std::span<const std::pair<launch_id, stream_id>> others) const {
   launch_record together;
   const auto add = [&](launch_id which, stream_id on) {
     if (const launch_record* r = state_.launches.find(which, on)) {
@@ -65,87 +126,26 @@ DEEPUM_SEPARATE bool engine::fits_beside(launch_id id, stream_id stream,
   for (const auto& [which, on] : others) {
     add(which, on);
   }
-  return detail::distinct_blocks(together) <= state_.map.budget();
+  return distinct_blocks(together) <= state_.map.budget();
 }
 
-DEEPUM_SEPARATE void engine::withdraw(launch_id id, stream_id stream) {
-  std::lock_guard lock(state_mutex_);
-  absorb();
-  if (state_.find_held(id) != state_.held.end()) {
-    (void)take_back(id, stream);
-  }
-}
-
-DEEPUM_SEPARATE bool engine::may_begin(launch_id id, stream_id stream, std::size_t outer) {
-  if (demand_) {
-    if (demand_->hopeless(id)) {
-      const launch_record record = take_back(id, stream);
-      throw demand_->refusal(record);
-    }
-    return demand_->may_begin(id, stream, outer, [this](auto it) { release(it); });
-  }
-  const auto it = state_.find_held(id);
-  const bool held = it != state_.held.end();
-  if ((held && it->let_go) || !pressed() || state_.paused() || policy_->ready(id, stream, state_.map)) {
-    if (held) {
-      release(it);
-    }
-    return true;
-  }
-  if (!held) {
-    state_.hold_back(*state_.launches.find(id, stream), memory_.now(), outer);
-  }
-  return false;
-}
-
-DEEPUM_SEPARATE launch_record engine::take_back(launch_id id, stream_id stream) {
-  state_.take_back(state_.find_held(id));
-  launch_record record = *state_.launches.finish(id, {}, last_finish_, false);
-  remember_contents(record);
-  for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) { state_.map.remove_user(b, a.mode); });
-  }
-  policy_->on_finish(id, stream, state_.map);
-  give_back_if_over(stream);
-  if (demand_) {
-    demand_->moved();
-  }
-  ++state_.statistics.refused_launches;
-  if (options_.observer) {
-    options_.observer({.what = device_event::kind::launch_refused, .launch = id, .at = memory_.now()}, id);
-  }
-  state_.stirred = true;
-  note_pressure();
-  return record;
-}
-
-DEEPUM_SEPARATE bool engine::pressed() const {
-  if (demand_) {
-    return !demand_->all_there();
-  }
-  return keeps_home_copy_ || state_.oversubscribed() || !state_.inward.idle();
-}
-
-DEEPUM_SEPARATE void engine::note_pressure() {
-  const bool ask = pressed() || !state_.held.empty();
-  unread_ = unread_ || (ask && !have_to_ask_.load(std::memory_order_relaxed));
-  have_to_ask_.store(ask, std::memory_order_relaxed);
-}
-
-DEEPUM_SEPARATE void engine::release(std::vector<detail::held_launch>::iterator it) {
+DEEPUM_SEPARATE void admission::release(held_launches::iterator it) {
   if (state_.nothing_executes()) {
     const nanoseconds now = memory_.now();
-    const nanoseconds since = std::max(it->since, last_finish_);
+    const nanoseconds since = std::max(it->since, state_.last_finish);
     state_.statistics.stalled += std::max(now - since, nanoseconds{});
-    if (options_.observer && now > since) {
-      options_.observer({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
+    if (account_.observed() && now > since) {
+      account_.tell({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
     }
   }
-  state_.let_go(it);
-  note_pressure();
+  state_.held.let_go(it);
 }
 
-DEEPUM_SEPARATE void engine::admit_if_stuck() {
+DEEPUM_SEPARATE void admission::settle() {
+  if (pager_ != nullptr) {
+    pager_->settle();
+    return;
+  }
   if (!state_.held.empty() && !state_.stirred && state_.nothing_executes() && state_.nothing_moves() &&
       !state_.held.front().let_go) {
     state_.held.front().let_go = true;
@@ -153,5 +153,6 @@ DEEPUM_SEPARATE void engine::admit_if_stuck() {
   }
 }
 
+}  // namespace detail
 }  // namespace v0
 }  // namespace deepum

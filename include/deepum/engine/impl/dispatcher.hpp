@@ -3,31 +3,48 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
-#include <deepum/engine/engine.hpp>
-#include <deepum/engine/migration_state.hpp>
-#include <deepum/engine/statistics.hpp>
+#include <deepum/engine/dispatcher.hpp>
+#include <deepum/engine/law.hpp>
+#include <deepum/engine/records.hpp>
+#include <deepum/engine/transfer_queue.hpp>
 #include <deepum/separate.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
-#include <string>
 #include <utility>
 
 namespace deepum {
 inline namespace v0 {
+namespace detail {
 
-DEEPUM_SEPARATE void engine::enqueue() {
-  if (plan_.supersedes) {
+DEEPUM_SEPARATE void dispatcher::dispatch() {
+  issue_urgent();
+  issue_discards();
+  issue_outward();
+  issue_inward();
+}
+
+DEEPUM_SEPARATE void dispatcher::issue_urgent() {
+  for (command c : state_.inward.urgent) {
+    for_each_run(
+        c.range, [&](block_id b) { return state_.note(b).read_mostly; },  // not yet ended for an earlier launch
+        [&](block_range run) {
+          c.range = run;
+          advise(c);
+        });
+  }
+  state_.inward.urgent.clear();
+}
+
+DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
+  if (made.supersedes) {
     ++plans_;
-    for (const command& c : plan_.commands) {
+    for (const command& c : made.commands) {
       if (c.what == action::prefetch) {
-        for_each_block(c.range, [&](block_id b) { state_.notes[b.value].planned_in = plans_; });
+        for_each_block(c.range, [&](block_id b) { state_.note(b).planned_in = plans_; });
       }
     }
     for (const command& c : state_.inward.planned) {
@@ -37,18 +54,19 @@ DEEPUM_SEPARATE void engine::enqueue() {
     state_.outward.planned.clear();
     state_.discards.planned.clear();
   }
-  for (const command& c : plan_.commands) {
-    if (c.what == action::clean && !keeps_home_copy_) {  // a copy that leaves the device's one is something else there
+  for (const command& c : made.commands) {
+    if (c.what == action::clean &&
+        !state_.map.backed()) {  // a copy that leaves the device's one is something else there
       state_.statistics.dropped += c.range.count;
     } else if (c.what == action::discard) {
       enqueue_discard(c);
     } else {
-      lane_of(c.what).planned.push_back(c);
+      state_.queue_of(c.what).planned.push_back(c);
     }
   }
 }
 
-DEEPUM_SEPARATE void engine::enqueue_discard(command c) {
+DEEPUM_SEPARATE void dispatcher::enqueue_discard(command c) {
   block_range rest = c.range;
   while (!rest.empty()) {
     const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return state_.map[b].life != liveness::live; });
@@ -63,33 +81,17 @@ DEEPUM_SEPARATE void engine::enqueue_discard(command c) {
   }
 }
 
-DEEPUM_SEPARATE void engine::cancel(const command& c) {
+DEEPUM_SEPARATE void dispatcher::cancel(const command& c) {
   if (c.what == action::prefetch) {
     for_each_block(c.range, [&](block_id b) {
-      if (std::exchange(state_.notes[b.value].planned_in, plans_) != plans_) {
+      if (std::exchange(state_.note(b).planned_in, plans_) != plans_) {
         ++state_.statistics.prefetches_cancelled;
       }
     });
   }
 }
 
-DEEPUM_SEPARATE void engine::issue() {
-  if (demand_) {
-    // Launches that saw all there was in place have not asked, and nothing of theirs may leave.
-    if (!(state_.outward.idle() && state_.discards.idle())) {
-      demand_->something_leaves();
-      note_pressure();
-      if (unread_) {
-        take_inbox();
-      }
-    }
-  }
-  issue_discards();
-  issue_outward();
-  issue_inward();
-}
-
-DEEPUM_SEPARATE void engine::issue_inward() {
+DEEPUM_SEPARATE void dispatcher::issue_inward() {
   while (std::deque<command>* queue = waiting(state_.inward)) {
     command& c = queue->front();
     if (c.what == action::advise) {
@@ -106,8 +108,8 @@ DEEPUM_SEPARATE void engine::issue_inward() {
     const bool keep = c.why == reason::keep;
     advance(c.range, count_prefix(c.range, [&](block_id b) {
               return state_.map[b].life == liveness::unallocated ||
-                     (state_.map.present(b) != keep && !state_.going(b)) || kept_off(b) ||
-                     (keep && state_.notes[b.value].ticket != 0);
+                     (state_.map.present(b) != keep && !state_.going(b)) || facts_.with_host(b) ||
+                     (keep && state_.note(b).ticket != 0);
             }));
     if (c.range.empty()) {
       queue->pop_front();
@@ -116,12 +118,12 @@ DEEPUM_SEPARATE void engine::issue_inward() {
     if (state_.going(c.range.first)) {
       return;  // it can come back when it has left
     }
-    if (keep && keeps_home_copy_) {  // no driver looks at the order
+    if (keep && state_.map.backed()) {  // no driver looks at the order
       state_.map.touch_migrated(c.range.first);
       advance(c.range, 1);
       continue;
     }
-    const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : room());
+    const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : state_.room());
     if (most == 0) {
       if (c.why != reason::requested || !state_.nothing_executes() || !state_.outward.idle() ||
           !state_.discards.idle()) {
@@ -132,22 +134,21 @@ DEEPUM_SEPARATE void engine::issue_inward() {
       continue;
     }
     const bool empty = state_.map[c.range.first].copies.empty();
-    const bool at_once = keeps_home_copy_ && empty;  // no copy, so the link does not matter
+    const bool at_once = state_.map.backed() && empty;  // no copy, so the link does not matter
     if (!at_once && full(state_.inward)) {
       return;
     }
     const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(state_.inward));
     const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
-      return state_.map[b].life != liveness::unallocated && !state_.going(b) && !kept_off(b) &&
-             state_.map.present(b) == keep && (!keep || state_.notes[b.value].ticket == 0) &&
-             (!keeps_home_copy_ || state_.map[b].copies.empty() == empty);
+      return (keep ? stays(b) : law::may_arrive(facts_.of(b))) &&
+             (!state_.map.backed() || state_.map[b].copies.empty() == empty);
     });
     const command piece = take_piece(*queue, run);
     if (const std::uint64_t ticket = begin(state_.inward, piece, bring(piece.range, empty), "a prefetch")) {
       for_each_block(piece.range, [&](block_id b) {
-        state_.notes[b.value].ticket = ticket;
-        state_.notes[b.value].room_only = at_once;
-        state_.notes[b.value].late = false;
+        state_.note(b).ticket = ticket;
+        state_.note(b).room_only = at_once;
+        state_.note(b).late = false;
         if (!keep) {
           state_.map.start_arriving(b);
         }
@@ -156,20 +157,20 @@ DEEPUM_SEPARATE void engine::issue_inward() {
   }
 }
 
-DEEPUM_SEPARATE void engine::advise(const command& c) {
+DEEPUM_SEPARATE void dispatcher::advise(const command& c) {
   if (c.range.empty() || (c.hint == advice::set_read_mostly && c.why == reason::learned && !state_.oversubscribed())) {
     return;
   }
   if (!memory_.advise(c.range, c.hint, c.to)) {
-    failed("advice");
+    account_.failed("advice");
     return;
   }
   if (c.hint == advice::set_read_mostly || c.hint == advice::unset_read_mostly) {
-    for_each_block(c.range, [&](block_id b) { state_.notes[b.value].read_mostly = c.hint == advice::set_read_mostly; });
+    for_each_block(c.range, [&](block_id b) { state_.note(b).read_mostly = c.hint == advice::set_read_mostly; });
   }
 }
 
-DEEPUM_SEPARATE void engine::issue_outward() {
+DEEPUM_SEPARATE void dispatcher::issue_outward() {
   while (std::deque<command>* queue = waiting(state_.outward)) {
     command& c = queue->front();
     if (c.what == action::clean) {
@@ -181,7 +182,7 @@ DEEPUM_SEPARATE void engine::issue_outward() {
     }
     const auto refuses = [&](block_id b) {  // what is being cleaned may be dropped when it is done
       return c.what == action::drop && state_.map.resident(b) && state_.map[b].moving != motion::cleaning &&
-             !may_drop(b);
+             !law::may_release(facts_.of(b));
     };
     while (!c.range.empty() && refuses(c.range.first)) {
       ++state_.statistics.refused;
@@ -198,15 +199,16 @@ DEEPUM_SEPARATE void engine::issue_outward() {
       advance(c.range, kept);
       continue;
     }
-    const bool droppable = may_drop(c.range.first);
-    const bool at_once = keeps_home_copy_ && droppable;  // no copy, so the link does not matter
+    const bool droppable = law::may_release(facts_.of(c.range.first));
+    const bool at_once = state_.map.backed() && droppable;  // no copy, so the link does not matter
     if (!at_once && full(state_.outward)) {
       return;
     }
     const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(state_.outward));
     const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
-      return state_.map.resident(b) && state_.still(b) && !held_down(b) && (c.what != action::drop || may_drop(b)) &&
-             (!keeps_home_copy_ || may_drop(b) == droppable);
+      const law::block_facts f = facts_.of(b);
+      return law::may_leave(f) && (c.what != action::drop || law::may_release(f)) &&
+             (!state_.map.backed() || law::may_release(f) == droppable);
     });
     if (run == 0) {
       if (refuses(c.range.first)) {
@@ -220,80 +222,55 @@ DEEPUM_SEPARATE void engine::issue_outward() {
     }
     if (const std::uint64_t ticket = begin(state_.outward, piece, send_away(piece), "an eviction")) {
       for_each_block(piece.range, [&](block_id b) {
-        state_.notes[b.value].ticket = ticket;
+        state_.note(b).ticket = ticket;
         state_.map.start_leaving(b);
       });
     }
   }
 }
 
-DEEPUM_SEPARATE bool engine::bring(block_range range, bool empty) {
-  if (keeps_home_copy_) {
-    if (empty) {
-      return memory_.populate(range, next_ticket_);
-    }
-  }
-  return memory_.prefetch(range, next_ticket_);
+DEEPUM_SEPARATE bool dispatcher::bring(block_range range, bool empty) {
+  return state_.map.backed() && empty ? memory_.populate(range, next_ticket_) : memory_.prefetch(range, next_ticket_);
 }
 
-DEEPUM_SEPARATE bool engine::send_away(const command& c) {
-  if (keeps_home_copy_) {
-    if (c.what == action::drop) {
-      return memory_.drop(c.range, next_ticket_);
-    }
-  }
-  return memory_.evict(c.range, next_ticket_);
+DEEPUM_SEPARATE bool dispatcher::send_away(const command& c) {
+  return state_.map.backed() && c.what == action::drop ? memory_.drop(c.range, next_ticket_)
+                                                       : memory_.evict(c.range, next_ticket_);
 }
 
-DEEPUM_SEPARATE void engine::issue_clean(std::deque<command>& queue) {
+DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
   command& c = queue.front();
-  advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_clean(b, c.why); }));
+  const auto may_be_copied = [&](block_id b) { return law::may_copy_out(facts_.of(b), c.why == reason::host); };
+  advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_be_copied(b); }));
   if (c.range.empty()) {
     queue.pop_front();
     return;
   }
-  if (keeps_home_copy_) {
-    const std::uint32_t run = count_prefix({c.range.first, std::min(c.range.count, blocks_left(state_.outward))},
-                                           [&](block_id b) { return may_clean(b, c.why); });
-    const command piece = take_piece(queue, run);
-    if (const std::uint64_t ticket =
-            begin(state_.outward, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
-      for_each_block(piece.range, [&](block_id b) {
-        state_.notes[b.value].ticket = ticket;
-        state_.notes[b.value].spoiled = false;
-        state_.map.start_cleaning(b);
-      });
-    }
+  const std::uint32_t run =
+      count_prefix({c.range.first, std::min(c.range.count, blocks_left(state_.outward))}, may_be_copied);
+  const command piece = take_piece(queue, run);
+  if (const std::uint64_t ticket =
+          begin(state_.outward, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
+    for_each_block(piece.range, [&](block_id b) {
+      state_.note(b).ticket = ticket;
+      state_.note(b).spoiled = false;
+      state_.map.start_cleaning(b);
+    });
   }
 }
 
-DEEPUM_SEPARATE void engine::announce_discards() {
-  if (demand_ || state_.discards.idle()) {
-    return;
-  }
-  bool announced = false;
-  {
-    std::lock_guard lock(inbox_mutex_);
-    announced = std::exchange(discards_, true);
-  }
-  if (!announced) {
-    take_inbox();
-  }
-}
-
-DEEPUM_SEPARATE void engine::issue_discards() {
-  announce_discards();
+DEEPUM_SEPARATE void dispatcher::issue_discards() {
   for (; !state_.discards.demanded.empty(); state_.discards.demanded.pop_front()) {
     const block_id b = state_.discards.demanded.front().range.first;
-    if (state_.map[b].life != liveness::live && state_.map[b].users == 0 && state_.still(b) &&
-        !state_.launches.incomplete_up_to(launch_id{state_.notes[b.value].dead_after})) {
+    if (law::may_forget(facts_.of(b), law::because::died)) {
       issue_discard({b, 1}, reason::dead);
     }
   }
   for (; !state_.discards.requested.empty(); state_.discards.requested.pop_front()) {
     block_range rest = state_.discards.requested.front().range;
     while (!rest.empty()) {
-      const std::uint32_t run = count_prefix(rest, [&](block_id b) { return idle(b); });
+      const std::uint32_t run =
+          count_prefix(rest, [&](block_id b) { return law::may_forget(facts_.of(b), law::because::requested); });
       if (run > 0) {
         issue_discard({rest.first, run}, reason::requested);
       } else {
@@ -309,10 +286,8 @@ DEEPUM_SEPARATE void engine::issue_discards() {
       advance(c.range, count_prefix(c.range, [&](block_id b) {  // alive again, or nothing there to give up
                 return state_.map[b].life == liveness::live || (!state_.map.present(b) && state_.map[b].copies.empty());
               }));
-      const std::uint32_t run = count_prefix(c.range, [&](block_id b) {
-        return state_.map[b].life != liveness::live && state_.map[b].users == 0 && state_.still(b) &&
-               !state_.launches.incomplete_up_to(launch_id{state_.notes[b.value].dead_after});
-      });
+      const std::uint32_t run =
+          count_prefix(c.range, [&](block_id b) { return law::may_forget(facts_.of(b), law::because::died); });
       if (run == 0 || state_.discards.issued.size() >= options_.commands_in_flight) {
         break;
       }
@@ -325,12 +300,12 @@ DEEPUM_SEPARATE void engine::issue_discards() {
   }
 }
 
-DEEPUM_SEPARATE void engine::issue_discard(block_range range, reason why) {
+DEEPUM_SEPARATE void dispatcher::issue_discard(block_range range, reason why) {
   const command c{.what = action::discard, .why = why, .range = range};
   if (const std::uint64_t ticket = begin(state_.discards, c, memory_.discard(range, next_ticket_), "a discard")) {
     for_each_block(range, [&](block_id b) {
-      state_.notes[b.value].ticket = ticket;
-      state_.notes[b.value].discarding = true;
+      state_.note(b).ticket = ticket;
+      state_.note(b).discarding = true;
       if (state_.map.resident(b)) {
         state_.map.start_leaving(b);
       }
@@ -338,7 +313,7 @@ DEEPUM_SEPARATE void engine::issue_discard(block_range range, reason why) {
   }
 }
 
-DEEPUM_SEPARATE command engine::take_piece(std::deque<command>& queue, std::uint32_t blocks) {
+DEEPUM_SEPARATE command dispatcher::take_piece(std::deque<command>& queue, std::uint32_t blocks) {
   command& c = queue.front();
   command piece = c;
   piece.range.count = blocks;
@@ -349,23 +324,23 @@ DEEPUM_SEPARATE command engine::take_piece(std::deque<command>& queue, std::uint
   return piece;
 }
 
-DEEPUM_SEPARATE std::deque<command>* engine::waiting(detail::lane& l) {
+DEEPUM_SEPARATE std::deque<command>* dispatcher::waiting(transfer_queue& l) {
   std::deque<command>& queue = l.next();
   return queue.empty() ? nullptr : &queue;
 }
 
-DEEPUM_SEPARATE bool engine::full(const detail::lane& l) const {
+DEEPUM_SEPARATE bool dispatcher::full(const transfer_queue& l) const {
   return l.issued.size() >= options_.commands_in_flight || blocks_left(l) == 0;
 }
 
-DEEPUM_SEPARATE std::uint32_t engine::blocks_left(const detail::lane& l) const {
-  const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / block_);
+DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(const transfer_queue& l) const {
+  const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / state_.map.grid().block());
   return static_cast<std::uint32_t>(most - std::min(most, l.blocks));
 }
 
-DEEPUM_SEPARATE std::uint64_t engine::begin(detail::lane& l, const command& c, bool taken, const char* what) {
+DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& l, const command& c, bool taken, const char* what) {
   if (!taken) {
-    failed(what);
+    account_.failed(what);
     return 0;
   }
   l.issued.push_back({next_ticket_, c});
@@ -373,87 +348,15 @@ DEEPUM_SEPARATE std::uint64_t engine::begin(detail::lane& l, const command& c, b
   return next_ticket_++;
 }
 
-DEEPUM_SEPARATE void engine::failed(const char* what) {
-  ++state_.statistics.failed_calls;
-  log_once(logged_failure_,
-           std::string(what) + " failed; the program goes on without it (logged once, all are counted)");
-  if (++failures_in_a_row_ >= options_.failures_until_pause) {
-    failures_in_a_row_ = 0;
-    state_.paused_until = state_.statistics.finished + options_.launches_of_pause;
-    if (std::has_single_bit(++pauses_)) {  // what goes on failing does not fill the log
-      say(std::to_string(options_.failures_until_pause) +
-          " commands failed in a row; nothing is prefetched for the next " +
-          std::to_string(options_.launches_of_pause) + " launches" +
-          (pauses_ == 1 ? "" : " (pause " + std::to_string(pauses_) + "; logged less and less often)"));
-    }
-  }
+DEEPUM_SEPARATE bool dispatcher::stays(block_id b) const {
+  return state_.map[b].life != liveness::unallocated && state_.map.resident(b) && !state_.going(b) &&
+         !facts_.with_host(b) && state_.note(b).ticket == 0;
 }
 
-DEEPUM_SEPARATE bool engine::kept_off(block_id b) const {
-  if (demand_) {
-    return demand_->with_host(b);
-  }
-  return false;
+DEEPUM_SEPARATE bool dispatcher::stays_for_now(block_id b, reason why) const {
+  return facts_.held_by_program(b) || (why == reason::host && facts_.in_use(b));
 }
 
-DEEPUM_SEPARATE bool engine::held_down(block_id b) const {
-  if (demand_) {
-    return demand_->held_down(b);
-  }
-  return state_.launches.executing_on(b);
-}
-
-DEEPUM_SEPARATE std::uint32_t engine::room() const {
-  if (demand_) {
-    return demand_->room();
-  }
-  return state_.map.room();
-}
-
-DEEPUM_SEPARATE bool engine::stays_for_now(block_id b, reason why) const {
-  if (demand_) {
-    return demand_->held_by_program(b) || (why == reason::host && demand_->held_down(b));
-  }
-  return state_.holds != 0 && state_.launches.held_on(b);
-}
-
-DEEPUM_SEPARATE bool engine::idle(block_id b) const {
-  return state_.map[b].users == 0 && state_.still(b) && !incomplete_in_flight();
-}
-
-DEEPUM_SEPARATE bool engine::may_drop(block_id b) const {
-  const block_state& s = state_.map[b];
-  const bool worthless = !s.dirty && (s.copies.at(location::host()) || s.copies.empty());
-  return worthless && !(keeps_home_copy_ && incomplete_in_flight());
-}
-
-DEEPUM_SEPARATE bool engine::may_clean(block_id b, reason why) const {
-  const block_state& s = state_.map[b];
-  return keeps_home_copy_ && state_.map.resident(b) && state_.still(b) && s.dirty && s.life == liveness::live &&
-         (s.writers == 0 || (why == reason::host && !executes_on(b))) && !incomplete_in_flight();
-}
-
-DEEPUM_SEPARATE bool engine::executes_on(block_id b) const {
-  if (demand_) {
-    return demand_->executed_on(b);
-  }
-  return true;  // nobody holds launches back until they may
-}
-
-DEEPUM_SEPARATE detail::lane& engine::lane_of(action what) {
-  switch (what) {
-    case action::discard:
-      return state_.discards;
-    case action::prefetch:
-    case action::advise:
-      return state_.inward;
-    case action::evict:
-    case action::drop:
-    case action::clean:
-      break;
-  }
-  return state_.outward;
-}
-
+}  // namespace detail
 }  // namespace v0
 }  // namespace deepum

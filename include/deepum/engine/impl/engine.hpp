@@ -1,13 +1,13 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
-#include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/engine/engine.hpp>
+#include <deepum/engine/inbox.hpp>
 #include <deepum/engine/memory_space.hpp>
-#include <deepum/engine/migration_state.hpp>
+#include <deepum/engine/rooms.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/policy.hpp>
@@ -15,51 +15,54 @@
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
 
+class engine::turn {
+ public:
+  explicit turn(engine& of) : of_(of), lock_(of.state_mutex_) { of_.absorb(); }
+  ~turn() {
+    of_.rooms_->out.issue_urgent();
+    of_.rooms_->pressure.work_out();
+  }
+  turn(const turn&) = delete;
+  turn& operator=(const turn&) = delete;
+
+ private:
+  engine& of_;
+  std::lock_guard<std::mutex> lock_;
+};
+
 DEEPUM_SEPARATE engine::engine(memory_space& memory, std::unique_ptr<policy> chooser, engine_options options)
     : memory_(memory),
-      block_(memory.block()),
-      keeps_home_copy_(memory.capabilities().keeps_home_copy),
-      options_(std::move(options)),
-      policy_(checked(std::move(chooser))),
-      state_(static_cast<std::uint32_t>(memory.capacity() / block_), memory.place(), block_),
-      host_copies_stay_(keeps_home_copy_),
-      saw_faults_(memory.sees_faults()) {
-  const memory_capabilities& can = memory.capabilities();
-  if (!can.faults) {
-    demand_.emplace(memory_, state_, *policy_);
-  }
-  if (options_.commands_in_flight == 0) {
-    options_.commands_in_flight = can.commands_in_flight;
-  }
-  if (options_.bytes_in_flight.count == 0) {
-    options_.bytes_in_flight = can.bytes_in_flight;
-  }
-  state_.map.set_backed(keeps_home_copy_);
-  holds_launches_ = demand_.has_value() || policy_->holds_launches();
-  refresh_budget();
+      inbox_(memory),
+      rooms_((expects(chooser != nullptr, "an engine has a policy"),
+              std::make_unique<detail::engine_rooms>(memory, std::move(chooser), std::move(options), inbox_))),
+      pager_(rooms_->pager.get()) {
+  rooms_->room.refresh();
+  rooms_->pressure.work_out();
 }
 
+DEEPUM_SEPARATE engine::~engine() = default;
+
+// --- launches --------------------------------------------------------------------------------------------------------
+
 DEEPUM_SEPARATE stream_id engine::open_stream(std::optional<std::uint32_t> lookahead) {
-  message m{message::kind::open_stream};
-  m.lookahead = lookahead;
-  std::optional<stream_id> number = take_stream_number(closed_streams_until_asked);
+  std::optional<stream_id> number = inbox_.take_stream_number(closed_streams_until_asked);
   if (!number) {
     catch_up();
-    number = take_stream_number(most_streams);
+    number = inbox_.take_stream_number(detail::inbox::most_streams);
   }
   if (!number) {
     throw error(
@@ -67,30 +70,27 @@ DEEPUM_SEPARATE stream_id engine::open_stream(std::optional<std::uint32_t> looka
         "65536 streams of this arena are open, or closed with launches that have not finished; it numbers no more: "
         "close streams, or share them");
   }
+  detail::message m{detail::message::kind::open_stream};
+  m.lookahead = lookahead;
   m.record.stream = *number;
-  push(std::move(m));
+  inbox_.push(std::move(m));
   return *number;
 }
 
 DEEPUM_SEPARATE void engine::close_stream(stream_id s) {
-  message m{message::kind::close_stream};
+  detail::message m{detail::message::kind::close_stream};
   m.record.stream = s;
-  push(std::move(m));
+  inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::check(launch_record& record) {
-  if (demand_ && !demand_->surely_fits(record)) {
-    std::lock_guard lock(state_mutex_);
-    absorb();
-    demand_->check(record);
+  if (pager_ != nullptr && !pager_->surely_fits(record)) {
+    const turn mine(*this);
+    pager_->check(record);
   }
 }
 
-DEEPUM_SEPARATE launch_id engine::report(launch_record&& record) {
-  message m{message::kind::launch};
-  m.record = std::move(record);
-  return push(std::move(m));
-}
+DEEPUM_SEPARATE launch_id engine::report(launch_record&& record) { return inbox_.push_launch(std::move(record)); }
 
 DEEPUM_SEPARATE launch_id engine::submit(launch_record&& record) {
   check(record);
@@ -98,62 +98,95 @@ DEEPUM_SEPARATE launch_id engine::submit(launch_record&& record) {
 }
 
 DEEPUM_SEPARATE void engine::abandon(launch_id id, stream_id stream) {
-  if (keeps_home_copy_) {
-    message m{message::kind::abandon};
+  if (memory_.capabilities().keeps_home_copy) {
+    detail::message m{detail::message::kind::abandon};
     m.last = id;
     m.record.stream = stream;
-    push(std::move(m));
+    inbox_.push(std::move(m));
   }
 }
 
+DEEPUM_SEPARATE bool engine::ask_to_begin(launch_id id, stream_id stream, std::size_t outer) {
+  {
+    const turn mine(*this);
+    if (rooms_->admitting.try_begin(id, stream, outer)) {
+      return true;
+    }
+  }
+  memory_.hurry();
+  return false;
+}
+
+DEEPUM_SEPARATE bool engine::admit(launch_id id) {
+  const turn mine(*this);
+  return rooms_->admitting.skip_policy(id);
+}
+
+DEEPUM_SEPARATE void engine::let_pass(launch_id id) {
+  const turn mine(*this);
+  rooms_->admitting.let_pass(id);
+}
+
+DEEPUM_SEPARATE bool engine::fits_beside(launch_id id, stream_id stream,
+                                         std::span<const std::pair<launch_id, stream_id>> others) {
+  if (others.empty()) {
+    return true;
+  }
+  const std::lock_guard lock(state_mutex_);
+  return rooms_->admitting.fits_beside(id, stream, others);
+}
+
+DEEPUM_SEPARATE void engine::withdraw(launch_id id, stream_id stream) {
+  const turn mine(*this);
+  if (rooms_->state.held.find(id) != rooms_->state.held.end()) {
+    (void)rooms_->admitting.take_back(id, stream);
+  }
+}
+
+// --- facts -----------------------------------------------------------------------------------------------------------
+
 DEEPUM_SEPARATE bool engine::tell_live(block_range range) {
-  const bool at_once = push_live(range);
+  const bool at_once = inbox_.push_live(range);
   if (at_once) {
     memory_.renew(range);
   }
   return at_once;
 }
 
-DEEPUM_SEPARATE void engine::catch_up() {
-  std::lock_guard lock(state_mutex_);
-  absorb();
-  note_pressure();
-}
+DEEPUM_SEPARATE void engine::catch_up() { const turn mine(*this); }
 
 DEEPUM_SEPARATE bool engine::settled(block_range range) {
-  std::lock_guard lock(state_mutex_);
-  absorb();
+  const turn mine(*this);
   return renewed(range);
 }
 
 DEEPUM_SEPARATE void engine::dead(block_range range, liveness how, launch_id last) {
   expects(how != liveness::live, "a dead block is not live");
-  message m{message::kind::dead};
+  detail::message m{detail::message::kind::dead};
   m.range = range;
   m.life = how;
   m.last = last;
-  push(std::move(m));
+  inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::host_access(block_range range, access mode) {
-  message m{message::kind::host_access};
+  detail::message m{detail::message::kind::host_access};
   m.range = range;
   m.mode = mode;
-  push(std::move(m));
+  inbox_.push(std::move(m));
 }
 
+// --- the host on memory that never faults ----------------------------------------------------------------------------
+
 DEEPUM_SEPARATE void engine::begin_host_access(block_range range, access mode) {
-  std::lock_guard lock(state_mutex_);
-  absorb();
-  demand_->begin_host_access(range, mode);
-  note_pressure();
+  const turn mine(*this);
+  rooms_->host->begin(range, mode);
 }
 
 DEEPUM_SEPARATE bool engine::host_may_use(block_range range, access mode) {
   {
-    std::lock_guard lock(state_mutex_);
-    absorb();
-    if (demand_->host_may_use(range, mode)) {
+    const turn mine(*this);
+    if (rooms_->host->may_use(range, mode)) {
       return true;
     }
   }
@@ -163,9 +196,8 @@ DEEPUM_SEPARATE bool engine::host_may_use(block_range range, access mode) {
 
 DEEPUM_SEPARATE bool engine::relieve_host() {
   {
-    std::lock_guard lock(state_mutex_);
-    absorb();
-    if (!demand_->relieve_host()) {
+    const turn mine(*this);
+    if (!rooms_->host->relieve()) {
       return false;
     }
   }
@@ -175,160 +207,136 @@ DEEPUM_SEPARATE bool engine::relieve_host() {
 
 DEEPUM_SEPARATE void engine::end_host_access(block_range range, access mode) {
   {
-    std::lock_guard lock(state_mutex_);
-    demand_->end_host_access(range, mode);
+    const turn mine(*this);
+    rooms_->host->end(range, mode);
   }
   memory_.notify();
 }
 
+// --- requests --------------------------------------------------------------------------------------------------------
+
 DEEPUM_SEPARATE void engine::prefetch(block_range range, location to) {
-  message m{message::kind::request};
+  detail::message m{detail::message::kind::request};
   m.request = {
       .what = to.is_host() ? action::evict : action::prefetch, .why = reason::requested, .to = to, .range = range};
-  push(std::move(m));
+  inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::advise(block_range range, advice hint, location where) {
-  message m{message::kind::request};
+  detail::message m{detail::message::kind::request};
   m.request = {.what = action::advise, .why = reason::requested, .hint = hint, .to = where, .range = range};
-  push(std::move(m));
+  inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::discard(block_range range) {
-  message m{message::kind::request};
+  detail::message m{detail::message::kind::request};
   m.request = {.what = action::discard, .why = reason::requested, .range = range};
-  push(std::move(m));
+  inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::set_budget(bytes budget) {
   {
-    std::lock_guard lock(state_mutex_);
-    options_.budget = budget;
-    refresh_budget();
-    state_.stirred = true;
+    const turn mine(*this);
+    rooms_->options.budget = budget;
+    rooms_->room.refresh();
+    rooms_->state.stirred = true;
   }
   memory_.notify();
 }
 
 DEEPUM_SEPARATE bytes engine::budget() const {
-  std::lock_guard lock(state_mutex_);
-  return block_ * state_.map.budget();
+  const std::lock_guard lock(state_mutex_);
+  return memory_.block() * rooms_->state.map.budget();
 }
 
+// --- state -----------------------------------------------------------------------------------------------------------
+
 DEEPUM_SEPARATE statistics engine::snapshot() {
-  std::lock_guard lock(state_mutex_);
-  absorb();
-  statistics s = state_.statistics;
-  s.policy = policy_->statistics();
+  const turn mine(*this);
+  statistics s = rooms_->state.statistics;
+  s.policy = rooms_->chooser->statistics();
   s.lost_faults = memory_.lost_faults();
-  s.fault_feed = demand_ ? "engine" : memory_.fault_feed();
+  s.fault_feed = pager_ != nullptr ? "engine" : memory_.fault_source();
   return s;
 }
 
+DEEPUM_SEPARATE std::string_view engine::policy_name() const { return rooms_->chooser->name(); }
+
 DEEPUM_SEPARATE std::vector<std::byte> engine::save_tables() {
-  std::lock_guard lock(state_mutex_);
-  absorb();
-  return deepum::save_tables(*policy_, block_);
+  const turn mine(*this);
+  return deepum::save_tables(*rooms_->chooser, memory_.block());
 }
 
 DEEPUM_SEPARATE void engine::load_tables(std::span<const std::byte> archive) {
-  std::lock_guard lock(state_mutex_);
-  deepum::load_tables(*policy_, archive, state_.map.size(), block_);
+  const std::lock_guard lock(state_mutex_);
+  deepum::load_tables(*rooms_->chooser, archive, rooms_->state.map.size(), memory_.block());
 }
+
+// --- the pump --------------------------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE void engine::pump() {
-  std::lock_guard lock(state_mutex_);
-  absorb();
-  {
-    std::lock_guard inbox(inbox_mutex_);
-    reported_ = 0;
-    crowded_.store(false, std::memory_order_relaxed);
-  }
-  if (options_.budget.count == 0 && ++pumps_ % pumps_per_refresh == 0) {
-    refresh_budget();
-  }
-  if (std::exchange(state_.stirred, false)) {
-    if (demand_) {
-      demand_->serve();
+  const turn mine(*this);
+  inbox_.pumped();
+  rooms_->room.pumped();
+  if (std::exchange(rooms_->state.stirred, false)) {
+    if (pager_ != nullptr) {
+      pager_->serve();
     }
-    plan_and_issue();
+    plan_and_dispatch();
   }
-  if (demand_) {
-    demand_->settle();
-  } else {
-    admit_if_stuck();
-  }
-  note_pressure();
+  rooms_->admitting.settle();
 }
 
-DEEPUM_SEPARATE std::unique_ptr<policy> engine::checked(std::unique_ptr<policy> chooser) {
-  expects(chooser != nullptr, "an engine has a policy");
-  return chooser;
-}
-
-DEEPUM_SEPARATE void engine::plan_and_issue() {
+DEEPUM_SEPARATE void engine::plan_and_dispatch() {
+  detail::records& state = rooms_->state;
+  plan& made = rooms_->made;
   for (unsigned round = 0; round < rounds_per_pump; ++round) {
-    plan_.clear();
-    policy_->plan_next(state_.map, plan_);
-    const bool nothing = plan_.commands.empty() && !plan_.supersedes;
-    enqueue();
-    issue();
-    if (nothing || !state_.inward.planned.empty() || !state_.outward.planned.empty()) {
+    made.clear();
+    rooms_->chooser->plan_next(state.map, made);
+    const bool nothing = made.commands.empty() && !made.supersedes;
+    rooms_->out.enqueue(made);
+    if (rooms_->pressure.close()) {
+      read_inbox();
+    }
+    rooms_->out.dispatch();
+    if (nothing || !state.inward.planned.empty() || !state.outward.planned.empty()) {
       return;  // what waits is enough until something happens
     }
   }
-  state_.stirred = true;  // a policy with this much to say goes on at the next pump
+  state.stirred = true;  // a policy with this much to say goes on at the next pump
 }
 
-DEEPUM_SEPARATE bool engine::discarding(block_range range) const {
-  return std::any_of(state_.discards.issued.begin(), state_.discards.issued.end(),
-                     [range](const detail::outstanding& o) { return o.what.range.overlaps(range); }) ||
-         std::any_of(state_.discards.requested.begin(), state_.discards.requested.end(),
-                     [range](const command& c) { return c.range.overlaps(range); });
+DEEPUM_SEPARATE void engine::absorb() {
+  std::vector<device_event>& events = rooms_->events;
+  events.clear();
+  memory_.poll(events);
+  read_inbox();
+  rooms_->state.stirred = rooms_->state.stirred || !events.empty();
+  for (const device_event& e : events) {
+    rooms_->events_in.take(e);
+  }
+  finished_up_to_.store(rooms_->state.launches.finished_up_to().value, std::memory_order_release);
+}
+
+DEEPUM_SEPARATE void engine::read_inbox() {
+  std::vector<detail::message>& messages = rooms_->messages;
+  inbox_.take(messages);
+  for (detail::message& m : messages) {
+    rooms_->facts_in.take(m);
+  }
+  if (!messages.empty()) {
+    rooms_->state.stirred = true;
+    messages.clear();
+    rooms_->pressure.outdated();
+  }
 }
 
 DEEPUM_SEPARATE bool engine::renewed(block_range range) {
-  if (discarding(range)) {
+  if (rooms_->state.discarding(range)) {
     return false;
   }
   memory_.renew(range);
   return true;
-}
-
-DEEPUM_SEPARATE void engine::refresh_budget() {
-  std::uint64_t most = options_.budget / block_;
-  if (options_.budget.count == 0) {
-    // What is on its way holds room in the map, but may not hold memory yet: it counts as not there.
-    const bytes available = memory_.free_memory() + block_ * (state_.map.occupied() - state_.map.arriving());
-    most = available > options_.headroom ? (available - options_.headroom) / block_ : 0;
-  }
-  state_.map.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.map.size())));
-  // Of what others leave, changes of a tenth are worth a line.
-  if (options_.budget.count == 0 && state_.map.budget() < budget_said_ - budget_said_ / 10) {
-    say("the budget is " + std::to_string((block_ * state_.map.budget()).count) +
-        " bytes now: others hold more of the device");
-  }
-  if (options_.budget.count != 0 || state_.map.budget() < budget_said_ - budget_said_ / 10 ||
-      state_.map.budget() > budget_said_ + budget_said_ / 10) {
-    budget_said_ = state_.map.budget();
-  }
-  if (demand_) {
-    demand_->budget_changed();
-  }
-  note_pressure();
-  note_spare();
-}
-
-DEEPUM_SEPARATE void engine::log_once(bool& logged, const std::string& line) {
-  if (!std::exchange(logged, true)) {
-    say(line);
-  }
-}
-
-DEEPUM_SEPARATE void engine::say(const std::string& line) const {
-  if (options_.log) {
-    options_.log(line);
-  }
 }
 
 }  // namespace v0

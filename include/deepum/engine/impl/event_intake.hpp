@@ -6,9 +6,9 @@
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/engine/engine.hpp>
-#include <deepum/engine/migration_state.hpp>
-#include <deepum/engine/statistics.hpp>
+#include <deepum/engine/event_intake.hpp>
+#include <deepum/engine/records.hpp>
+#include <deepum/engine/transfer_queue.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
@@ -20,11 +20,12 @@
 
 namespace deepum {
 inline namespace v0 {
+namespace detail {
 
-DEEPUM_SEPARATE void engine::take(const device_event& e) {
+DEEPUM_SEPARATE void event_intake::take(const device_event& e) {
   launch_id launch = e.launch;
   device_event seen = e;
-  if (const detail::outstanding* o = options_.observer ? find(e.ticket) : nullptr) {
+  if (const outstanding* o = account_.observed() ? state_.find(e.ticket) : nullptr) {
     seen.why = o->what.why;
     seen.did = o->what.what;
     seen.range = e.range.empty() ? o->what.range : e.range;
@@ -44,7 +45,7 @@ DEEPUM_SEPARATE void engine::take(const device_event& e) {
       take_departure(e);
       break;
     case device_event::kind::completed:
-      failures_in_a_row_ = 0;
+      account_.command_completed();
       retire(e.ticket, true);
       break;
     case device_event::kind::failed:
@@ -58,27 +59,25 @@ DEEPUM_SEPARATE void engine::take(const device_event& e) {
     case device_event::kind::died:
       return;  // no memory kind reports them
   }
-  if (options_.observer) {
-    options_.observer(seen, launch);
-  }
+  account_.tell(seen, launch);
 }
 
-DEEPUM_SEPARATE void engine::take_finish(const device_event& e) {
+DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
   const std::optional<launch_record> record = state_.launches.finish(e.launch, e.began, e.at, e.timed);
   if (!record) {
     return;
   }
   ++state_.statistics.finished;
   state_.note_live();
-  state_.holds -= record->hold ? 1 : 0;
-  if (demand_) {
-    demand_->unpin(*record);
+  state_.held.finished(*record);
+  if (claims_ != nullptr) {
+    claims_->unpin(*record);
   }
   state_.statistics.stalled += e.stalled;
-  last_finish_ = e.at;
+  state_.last_finish = e.at;
   if (!memory_.sees_faults()) {
     if (std::exchange(saw_faults_, false)) {
-      say("the fault feed is lost; what launches do not declare is not learned any more");
+      account_.say("the fault feed is lost; what launches do not declare is not learned any more");
     }
     take_unseen_faults(*record, e.at);
   }
@@ -86,12 +85,12 @@ DEEPUM_SEPARATE void engine::take_finish(const device_event& e) {
     for_each_block(a.range, [&](block_id b) {
       state_.map.remove_user(b, a.mode);
       if (a.mode != access::read && state_.map.resident(b)) {
-        written(b);
+        contents_.written(b);
       }
-      if (state_.notes[b.value].forgotten_by == record->id.value) {
-        state_.notes[b.value].forgotten_by = 0;
+      if (state_.note(b).forgotten_by == record->id.value) {
+        state_.note(b).forgotten_by = 0;
       }
-      if (std::exchange(state_.notes[b.value].prefetched_at, 0) != 0) {
+      if (std::exchange(state_.note(b).prefetched_at, 0) != 0) {
         ++state_.statistics.prefetches_used;
       }
     });
@@ -100,33 +99,15 @@ DEEPUM_SEPARATE void engine::take_finish(const device_event& e) {
     incomplete_finished_at_ = ++clock_;
     if (host_copies_stay_) {  // it may have written any of them
       state_.map.for_each_least_recently_migrated([&](block_id b) {
-        written(b);
+        contents_.written(b);
         return true;
       });
     }
   }
-  policy_->on_finish(record->id, record->stream, state_.map);
-  give_back_if_over(record->stream);
+  ends_.ended(record->id, record->stream);
 }
 
-DEEPUM_SEPARATE void engine::written(block_id b) {
-  if (state_.map.hollow(b)) {
-    return;
-  }
-  const bool newly = !state_.map[b].dirty;
-  state_.map.write(b);
-  if (newly) {
-    note_host_copy(b);
-  }
-}
-
-DEEPUM_SEPARATE void engine::note_host_copy(block_id b) {
-  if (demand_) {
-    demand_->note_host_copy(b);
-  }
-}
-
-DEEPUM_SEPARATE void engine::take_unseen_faults(const launch_record& record, nanoseconds at) {
+DEEPUM_SEPARATE void event_intake::take_unseen_faults(const launch_record& record, nanoseconds at) {
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
       if (!state_.map.present(b)) {
@@ -136,145 +117,117 @@ DEEPUM_SEPARATE void engine::take_unseen_faults(const launch_record& record, nan
   }
 }
 
-DEEPUM_SEPARATE void engine::take_fault(const device_event& e, launch_id launch) {
+DEEPUM_SEPARATE void event_intake::take_fault(const device_event& e, launch_id launch) {
   ++state_.statistics.faults;
   const block_id b = e.range.first;
-  detail::block_note& n = state_.notes[b.value];
+  block_note& n = state_.note(b);
   if (state_.map[b].moving == motion::arriving && !n.late) {
     n.late = true;
     ++state_.statistics.prefetches_late;
   }
-  policy_->on_fault({b, e.mode, launch, e.at}, state_.map);
+  policy_.on_fault({b, e.mode, launch, e.at}, state_.map);
 }
 
-DEEPUM_SEPARATE void engine::take_arrival(const device_event& e) {
-  const detail::outstanding* o = find(e.ticket);
+DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
+  const outstanding* o = state_.find(e.ticket);
   const reason why = o != nullptr ? o->what.why : e.why;
-  if (demand_) {
-    demand_->moved();
-  }
+  moved();
   host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
   for_each_block(e.range, [&](block_id b) {
-    detail::block_note& n = state_.notes[b.value];
+    block_note& n = state_.note(b);
     if (!state_.map.resident(b)) {
-      count(state_.statistics.in, why, !state_.map[b].copies.empty());
+      account_.count(state_.statistics.in, why, !state_.map[b].copies.empty());
       n.prefetched_at = o != nullptr && why != reason::fault && !n.late ? ++clock_ : 0;
     }
-    if (!keeps_home_copy_) {
+    if (!state_.map.backed()) {
       state_.map.arrive(b, e.host_copy_stays, o != nullptr);
     } else if (state_.map[b].copies.empty() || (o != nullptr && n.room_only)) {
       state_.map.arrive_empty(b);
-      leave_if_hollow(b);
+      contents_.leave_if_hollow(b);
     } else {
       state_.map.arrive(b, !state_.map[b].dirty);  // what is dirty was there, and stays so
     }
   });
-  policy_->on_migrated(e.range, state_.map.device(), state_.map);
+  policy_.on_migrated(e.range, state_.map.device(), state_.map);
 }
 
-DEEPUM_SEPARATE void engine::take_departure(const device_event& e) {
-  const detail::outstanding* o = find(e.ticket);
+DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
+  const outstanding* o = state_.find(e.ticket);
   const bool discarded = o != nullptr && o->what.what == action::discard;
-  if (demand_) {
-    demand_->moved();
-  }
+  moved();
   for_each_block(e.range, [&](block_id b) {
     if (!state_.map.resident(b)) {
       return;  // it had not arrived as far as we know: the end of its command settles it
     }
-    detail::block_note& n = state_.notes[b.value];
+    block_note& n = state_.note(b);
     if (n.prefetched_at > incomplete_finished_at_) {
       ++state_.statistics.prefetches_wasted;
     }
     n.prefetched_at = 0;
     if (discarded) {
-      gone(b);
+      contents_.gone(b);
     } else {
-      const bool copied = keeps_home_copy_ && o != nullptr ? o->what.what == action::evict : state_.map[b].dirty;
-      count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
+      const bool copied = state_.map.backed() && o != nullptr ? o->what.what == action::evict : state_.map[b].dirty;
+      account_.count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
       state_.map.depart(b);
     }
   });
-  policy_->on_migrated(e.range, location::host(), state_.map);
+  policy_.on_migrated(e.range, location::host(), state_.map);
 }
 
-DEEPUM_SEPARATE bool engine::take_failure() {
-  if (demand_) {
-    if (demand_->may_try_again()) {
-      return true;
-    }
+DEEPUM_SEPARATE bool event_intake::take_failure() {
+  if (pager_ != nullptr && pager_->may_try_again()) {
+    return true;
   }
-  failed("a migration");
+  account_.failed("a migration");
   return false;
 }
 
-DEEPUM_SEPARATE void engine::retire(std::uint64_t ticket, bool done, bool again) {
-  for (detail::lane* l : {&state_.inward, &state_.outward, &state_.discards}) {
-    const auto it = std::find_if(l->issued.begin(), l->issued.end(),
-                                 [ticket](const detail::outstanding& o) { return o.ticket == ticket; });
-    if (it == l->issued.end()) {
+DEEPUM_SEPARATE void event_intake::retire(std::uint64_t ticket, bool done, bool again) {
+  for (transfer_queue* q : {&state_.inward, &state_.outward, &state_.discards}) {
+    const auto it =
+        std::find_if(q->issued.begin(), q->issued.end(), [ticket](const outstanding& o) { return o.ticket == ticket; });
+    if (it == q->issued.end()) {
       continue;
     }
     const command c = it->what;
-    l->blocks -= c.range.count;
-    l->issued.erase(it);
-    if (demand_) {
-      demand_->ended(c, done, again);
+    q->blocks -= c.range.count;
+    q->issued.erase(it);
+    if (pager_ != nullptr) {
+      pager_->ended(c, done, again);
     }
     for_each_block(c.range, [&](block_id b) {
-      if (state_.notes[b.value].ticket != ticket) {
-        return;
+      if (state_.note(b).ticket == ticket) {
+        retire(b, c, done);
       }
-      detail::block_note& n = state_.notes[b.value];
-      n.ticket = 0;
-      if (std::exchange(n.discarding, false) && done) {
-        gone(b);
-      } else if (state_.map[b].moving == motion::arriving) {
-        state_.map.cancel_arriving(b);
-      } else if (state_.map[b].moving == motion::cleaning && done) {
-        state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += block_.count;
-        if (n.spoiled) {
-          state_.map.stop_moving(b);
-        } else {
-          state_.map.clean(b);
-        }
-      } else {
-        state_.map.stop_moving(b);
-      }
-      if (c.why == reason::keep && done && state_.map.resident(b)) {
-        state_.map.touch_migrated(b);
-      }
-      note_host_copy(b);  // whatever became of the command
     });
     return;
   }
 }
 
-DEEPUM_SEPARATE void engine::gone(block_id b) {
-  state_.map.discard(b);
-  state_.notes[b.value].prefetched_at = 0;
-  state_.notes[b.value].discarding = false;
-  note_host_copy(b);
-  ++state_.statistics.discarded;
-}
-
-DEEPUM_SEPARATE const detail::outstanding* engine::find(std::uint64_t ticket) const {
-  if (ticket != 0) {
-    for (const detail::lane* l : {&state_.inward, &state_.outward, &state_.discards}) {
-      for (const detail::outstanding& o : l->issued) {
-        if (o.ticket == ticket) {
-          return &o;
-        }
-      }
+DEEPUM_SEPARATE void event_intake::retire(block_id b, const command& c, bool done) {
+  block_note& n = state_.note(b);
+  n.ticket = 0;
+  if (std::exchange(n.discarding, false) && done) {
+    contents_.gone(b);
+  } else if (state_.map[b].moving == motion::arriving) {
+    state_.map.cancel_arriving(b);
+  } else if (state_.map[b].moving == motion::cleaning && done) {
+    state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += state_.map.grid().block().count;
+    if (n.spoiled) {
+      state_.map.stop_moving(b);
+    } else {
+      state_.map.clean(b);
     }
+  } else {
+    state_.map.stop_moving(b);
   }
-  return nullptr;
+  if (c.why == reason::keep && done && state_.map.resident(b)) {
+    state_.map.touch_migrated(b);
+  }
+  contents_.note_home_copy(b);  // whatever became of the command
 }
 
-DEEPUM_SEPARATE void engine::count(traffic& t, reason why, bool copied) const {
-  ++t.blocks[static_cast<unsigned>(why)];
-  t.bytes[static_cast<unsigned>(why)] += copied ? block_.count : 0;
-}
-
+}  // namespace detail
 }  // namespace v0
 }  // namespace deepum

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace host_copies_test {
+namespace host_access_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
@@ -165,4 +165,4 @@ TEST_CASE("contents that are given up under a view are reclaimed when the view e
   CHECK(b.reclaimable(0));
 }
 
-}  // namespace host_copies_test
+}  // namespace host_access_test

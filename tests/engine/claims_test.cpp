@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace holds_test {
+namespace claims_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
@@ -172,4 +172,4 @@ TEST_CASE("a launch that waits for a view that writes makes nobody wait for its 
   CHECK(b.begins(older));
 }
 
-}  // namespace holds_test
+}  // namespace claims_test

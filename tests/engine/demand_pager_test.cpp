@@ -4,6 +4,7 @@
 #include "engine/fake_memory.hpp"
 #include "support/failure.hpp"
 #include <deepum/engine/engine.hpp>
+#include <deepum/engine/recent_peak.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace demand_test {
+namespace demand_pager_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
@@ -284,4 +285,4 @@ TEST_CASE("what is of no value is there for the host as it is") {
   CHECK(b.comes_to([&] { return b.made->host_may_use(blocks(0), access::read); }));
 }
 
-}  // namespace demand_test
+}  // namespace demand_pager_test

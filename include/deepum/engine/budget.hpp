@@ -1,0 +1,59 @@
+#pragma once
+
+#include <deepum/engine/accounting.hpp>
+#include <deepum/engine/demand_pager.hpp>
+#include <deepum/engine/engine_options.hpp>
+#include <deepum/engine/gates.hpp>
+#include <deepum/engine/memory_space.hpp>
+#include <deepum/engine/records.hpp>
+
+#include <cstdint>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// How much of the device the arena may hold: what the program says, or what is free, less the headroom.
+///
+/// Not synchronised: used under the engine's state lock.
+class budget {
+ public:
+  /// All outlive it. @param pager  Where the memory never faults; else null.
+  budget(const memory_space& memory, records& state, demand_pager* pager, gates& pressure, accounting& account,
+         const engine_options& options)
+      : memory_(memory),
+        state_(state),
+        pager_(pager),
+        gates_(pressure),
+        account_(account),
+        options_(options) {}
+
+  /// Works it out anew. Where no budget is given that costs a system call on a real device.
+  void refresh();
+  /// The pump runs: what is free is asked for now and then.
+  void pumped() {
+    if (options_.budget.count == 0 && ++pumps_ % pumps_per_refresh == 0) {
+      refresh();
+    }
+  }
+
+ private:
+  static constexpr unsigned pumps_per_refresh = 64;
+
+  const memory_space& memory_;
+  records& state_;
+  demand_pager* pager_;
+  gates& gates_;
+  accounting& account_;
+  const engine_options& options_;
+  std::uint32_t pumps_ = 0;
+  std::uint32_t said_ = 0;  // the budget when it was last worth a line
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/engine/impl/budget.hpp>  // what it declares
+#endif

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// Calls `visit(block_id)` for the blocks that a launch declares, as often as it does.
+template <class Visit>
+void for_each_declared_block(const launch_record& record, Visit&& visit) {
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, visit);
+  }
+}
+/// Calls `visit(block_range)` for the blocks that a launch declares, each once.
+template <class Visit>
+void for_each_distinct_run(const launch_record& record, Visit&& visit) {
+  std::vector<block_range> ranges;
+  ranges.reserve(record.accesses.size());
+  for (const block_access& a : record.accesses) {
+    ranges.push_back(a.range);
+  }
+  std::sort(ranges.begin(), ranges.end(), [](block_range a, block_range b) { return a.first < b.first; });
+  std::uint32_t end = 0;
+  for (const block_range& r : ranges) {
+    const std::uint32_t from = std::max(end, r.begin_value());
+    end = std::max(end, r.end_value());
+    if (from < end) {
+      visit(block_range{block_id{from}, end - from});
+    }
+  }
+}
+/// Blocks that a launch declares, each counted once.
+[[nodiscard]] inline std::uint64_t distinct_blocks(const launch_record& record) {
+  std::uint64_t count = 0;
+  for_each_distinct_run(record, [&](block_range run) { count += run.count; });
+  return count;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/claims.hpp>
+#include <deepum/engine/fact_finder.hpp>
+#include <deepum/engine/failing_wait.hpp>
+#include <deepum/engine/held_launches.hpp>
+#include <deepum/engine/host_access.hpp>
+#include <deepum/engine/memory_space.hpp>
+#include <deepum/engine/records.hpp>
+#include <deepum/error.hpp>
+#include <deepum/policy/policy.hpp>
+#include <deepum/units.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// What a driver does on page faults, for memory that has none (docs/adr/0007): it says when all that a launch declares
+/// is there, and what has to move for the oldest launch that is held back.
+///
+/// That launch is **served**: the oldest one that is held back, but for those that only the program can help: by the
+/// end of a hold that keeps their room, or of a view that writes what they need. Younger launches do not begin while
+/// there is no room for it, so that launches which wait for each other's blocks do not wait for ever.
+///
+/// It executes nothing. What has to move it puts into the `demanded` queues, from which the dispatcher issues it under
+/// the same rules as every command. Its user has it take part in this order:
+///
+/// 1. `check` before a launch is submitted, and a pin (`block_claims`) once it is known;
+/// 2. `all_of_it_there`, again and again until it is so, then `begin`;
+/// 3. `serve`, and when commands have been issued `settle`, whenever something happened: what launches wait for is
+///    asked for there, and what can never begin is found out;
+/// 4. `moved` and `ended` for what became of commands, `may_try_again` where one failed.
+///
+/// Threads: under the engine's state lock, except where a member says otherwise.
+class demand_pager {
+ public:
+  /// All outlive it.
+  demand_pager(memory_space& memory, records& state, policy& chooser, block_claims& claims, const fact_finder& facts,
+               host_access& host)
+      : memory_(memory),
+        state_(state),
+        policy_(chooser),
+        claims_(claims),
+        facts_(facts),
+        host_(host) {}
+  demand_pager(const demand_pager&) = delete;
+  demand_pager& operator=(const demand_pager&) = delete;
+
+  /// @name Launches
+  /// @{
+
+  /// It need not be checked. Any thread, without a lock.
+  [[nodiscard]] bool surely_fits(const launch_record& record) const;
+  /// What a launch declares has to fit, and the host has to be done with it. One that may touch anything declares all
+  /// that is alive from now on.
+  /// @errors  `status::out_of_device_memory`, `status::invalid_argument` where the host is writing what it touches.
+  void check(launch_record& record);
+  /// Memory for a launch is there: all its blocks, and no older launch is waiting for the room.
+  [[nodiscard]] bool all_of_it_there(const launch_record& record) const;
+  /// A launch is given to the device.
+  void begin(const launch_record& record);
+  /// Why a launch will never begin.
+  [[nodiscard]] error refusal(const launch_record& record) const;
+  /// @}
+
+  /// @name What happens
+  /// @{
+
+  /// Fills the `demanded` queues anew: the launch that is served gets what it misses, unless the policy is bringing it,
+  /// and what is more than the budget leaves.
+  void serve();
+  /// Everything has been issued that could be. Where nothing executes and nothing moves, and all have said what they
+  /// have to, the launch that is served is not going to get more: first the policy is not waited for any more, and then
+  /// it is hopeless.
+  void settle();
+
+  /// A block arrived or left, or a launch was taken back: what failed may work now.
+  void moved() {
+    wait_.something_moved();
+    host_.moved();
+  }
+  /// A command has ended. What a launch waits for failed again and again: it will not get it.
+  /// @param again  It failed for a reason that is gone.
+  void ended(const command& c, bool done, bool again);
+  /// A command failed. @returns  Whether the same one may do better next time.
+  [[nodiscard]] bool may_try_again();
+  /// That of the map has changed.
+  void budget_changed();
+  /// @}
+
+ private:
+  static constexpr std::uint64_t launches_of_shortage = 1024;  // that finish before more memory is tried for
+
+  [[nodiscard]] std::string in_bytes(std::uint64_t blocks) const {
+    return std::to_string((state_.map.grid().block() * blocks).count);
+  }
+  [[nodiscard]] std::string too_large(const std::string& name, std::uint64_t blocks) const;
+  /// The oldest launch that is held back and that something else than the program can help.
+  [[nodiscard]] held_launch* next_served();
+  /// Only the end of a hold makes room for a launch, or only the end of a view gives it what it needs.
+  [[nodiscard]] bool awaits_program(const launch_record& record) const;
+  [[nodiscard]] bool complete(const launch_record& record) const;
+  /// @param told  The policy knows.
+  /// @returns     Blocks that need room.
+  std::uint64_t demand(const launch_record& record, bool told);
+  /// One command for blocks that follow each other. All that is demanded at a time has the same reason.
+  void demand(block_id b, reason why);
+  /// All that is alive fits, and did for a while: then all of it is brought, so that no launch has to ask.
+  void bring_all();
+  /// Least recently used blocks leave until there is room for so many, dead ones first.
+  void make_room_for(std::uint64_t missing);
+  /// When all that is alive, and all that launches in flight declare, can be used and nothing is going to move,
+  /// launches need not ask.
+  void look_for_all();
+
+  memory_space& memory_;
+  records& state_;
+  policy& policy_;
+  block_claims& claims_;
+  const fact_finder& facts_;
+  host_access& host_;
+  std::atomic<std::uint64_t> budget_now_{0};  // that of the map, for launches; changed under the lock
+  bool starving_ = false;                     // there is no room yet for the launch that is served
+  failing_wait wait_{};                       // of that launch
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/engine/impl/demand_pager.hpp>  // what it declares
+#endif

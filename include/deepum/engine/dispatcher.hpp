@@ -1,0 +1,97 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/accounting.hpp>
+#include <deepum/engine/engine_options.hpp>
+#include <deepum/engine/fact_finder.hpp>
+#include <deepum/engine/memory_space.hpp>
+#include <deepum/engine/records.hpp>
+#include <deepum/engine/transfer_queue.hpp>
+
+#include <cstdint>
+#include <deque>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// Takes plans into the queues and gives commands to the device, as far as the law, the room and the links allow.
+///
+/// * Each direction in the order of its queue, a bounded number of commands at a time; no direction waits for the
+/// other,
+///   except that what arrives waits for room.
+/// * What a block costs depends on its contents: what has none gets room without a copy, and what the host has a
+/// current
+///   copy of gives its room up without one. Neither waits for the link.
+/// * An eviction waits while a launch declares the block that is executing, or held back as the next one of its stream:
+///   else launches that wait would take blocks from each other for ever.
+///
+/// Not synchronised: used under the engine's state lock.
+class dispatcher {
+ public:
+  /// All outlive it.
+  dispatcher(memory_space& memory, records& state, const fact_finder& facts, accounting& account,
+             const engine_options& options)
+      : memory_(memory),
+        state_(state),
+        facts_(facts),
+        account_(account),
+        options_(options) {}
+
+  /// Takes a plan over into the queues. What no fact calls dead is not even queued to be discarded.
+  void enqueue(const plan& made);
+  /// Gives the device what it can take. The gates are closed and the inbox has been read.
+  void dispatch();
+  /// Ends the duplication of what launches are going to write, before they begin.
+  void issue_urgent();
+
+ private:
+  void enqueue_discard(command c);
+  /// A command is forgotten. What the new plan has again was not cancelled.
+  void cancel(const command& c);
+  void issue_inward();
+  void issue_outward();
+  /// Discards need no link, so one that waits for a launch does not hold up the others.
+  void issue_discards();
+  void issue_discard(block_range range, reason why);
+  /// Takes one piece off the first command. Blocks that cannot be cleaned now, or need not be, are left out.
+  void issue_clean(std::deque<command>& queue);
+  /// A copy in two places is of use only where blocks have to leave.
+  void advise(const command& c);
+  /// Gives blocks room on the device, with their contents where there are any.
+  bool bring(block_range range, bool empty);
+  /// A managed block whose host copy is current leaves without being copied: the driver sees to that.
+  bool send_away(const command& c);
+  /// Notes that the device took a command. @returns  Its ticket; 0 where the call failed.
+  std::uint64_t begin(transfer_queue& q, const command& c, bool taken, const char* what);
+
+  /// Takes the first blocks of the first command, and the command itself when nothing of it is left.
+  static command take_piece(std::deque<command>& queue, std::uint32_t blocks);
+  /// The queue that a direction works on; null where nothing waits.
+  [[nodiscard]] static std::deque<command>* waiting(transfer_queue& q);
+  /// The device has as many commands of this direction as it is given at a time.
+  [[nodiscard]] bool full(const transfer_queue& q) const;
+  [[nodiscard]] std::uint32_t blocks_left(const transfer_queue& q) const;
+  /// The block is on the device, and nothing is going to change that.
+  [[nodiscard]] bool stays(block_id b) const;
+  /// It is not worth to wait until the block may leave: a hold keeps it, which ends when the program likes, or who
+  /// wants it asks again anyway.
+  [[nodiscard]] bool stays_for_now(block_id b, reason why) const;
+
+  memory_space& memory_;
+  records& state_;
+  const fact_finder& facts_;
+  accounting& account_;
+  const engine_options& options_;
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t plans_ = 0;  // that superseded others
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/engine/impl/dispatcher.hpp>  // what it declares
+#endif

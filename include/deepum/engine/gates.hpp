@@ -1,0 +1,52 @@
+#pragma once
+
+#include <deepum/engine/inbox.hpp>
+#include <deepum/engine/records.hpp>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+/// Says what threads of the program may do without the state lock: begin launches, and use blocks that come alive.
+///
+/// A gate opens when the state lock is given back, worked out once from the records. It is closed before the dispatcher
+/// takes anything from the device; whoever passed it until then is in the inbox, which is read once more.
+///
+/// Not synchronised: used under the engine's state lock.
+class gates {
+ public:
+  /// @param in, state       Outlive it.
+  /// @param faults          Of the memory.
+  /// @param holds_launches  Of the policy.
+  gates(inbox& in, records& state, bool faults, bool holds_launches)
+      : inbox_(in),
+        state_(state),
+        faults_(faults),
+        holds_launches_(holds_launches) {}
+
+  /// The inbox was read, or the budget has changed: how much may come alive has to be worked out again.
+  void outdated() { outdated_ = true; }
+  /// The state lock is about to be given back.
+  void work_out();
+  /// Blocks are about to leave, or to be given up.
+  /// @returns  Whether somebody may have passed meanwhile, so that the inbox has to be read once more.
+  [[nodiscard]] bool close();
+  /// Something may be missing when a launch begins: what is alive does not fit, or is on its way, or no driver would
+  /// bring it.
+  [[nodiscard]] bool pressed() const;
+
+ private:
+  inbox& inbox_;
+  records& state_;
+  const bool faults_;
+  const bool holds_launches_;
+  bool outdated_ = true;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/engine/impl/gates.hpp>  // what it declares
+#endif

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/accounting.hpp>
+#include <deepum/engine/statistics.hpp>
+#include <deepum/separate.hpp>
+
+#include <bit>
+#include <string>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE void accounting::count(traffic& t, reason why, bool copied) const {
+  ++t.blocks[static_cast<unsigned>(why)];
+  t.bytes[static_cast<unsigned>(why)] += copied ? state_.map.grid().block().count : 0;
+}
+
+DEEPUM_SEPARATE void accounting::failed(const char* what) {
+  ++state_.statistics.failed_calls;
+  log_once(logged_failure_,
+           std::string(what) + " failed; the program goes on without it (logged once, all are counted)");
+  if (++failures_in_a_row_ >= options_.failures_until_pause) {
+    failures_in_a_row_ = 0;
+    state_.paused_until = state_.statistics.finished + options_.launches_of_pause;
+    if (std::has_single_bit(++pauses_)) {  // what goes on failing does not fill the log
+      say(std::to_string(options_.failures_until_pause) +
+          " commands failed in a row; nothing is prefetched for the next " +
+          std::to_string(options_.launches_of_pause) + " launches" +
+          (pauses_ == 1 ? "" : " (pause " + std::to_string(pauses_) + "; logged less and less often)"));
+    }
+  }
+}
+
+DEEPUM_SEPARATE void accounting::log_once(bool& logged, const std::string& line) const {
+  if (!std::exchange(logged, true)) {
+    say(line);
+  }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/block_contents.hpp>
+#include <deepum/separate.hpp>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE void block_contents::written(block_id b) {
+  if (state_.map.hollow(b)) {
+    return;
+  }
+  const bool newly = !state_.map[b].dirty;
+  state_.map.write(b);
+  if (newly) {
+    note_home_copy(b);
+  }
+}
+
+DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, [&](block_id b) {
+      if (state_.note(b).forgotten_by == record.id.value) {
+        state_.note(b).forgotten_by = 0;
+        state_.map.remember(b);
+        leave_if_hollow(b);
+      }
+    });
+  }
+}
+
+DEEPUM_SEPARATE void block_contents::leave_if_hollow(block_id b) {
+  if (state_.map.backed() && state_.map.hollow(b) && state_.still(b)) {
+    state_.outward.requested.push_back(
+        {.what = action::drop, .why = reason::requested, .to = location::host(), .range = {b, 1}});
+    state_.stirred = true;
+  }
+}
+
+DEEPUM_SEPARATE void block_contents::gone(block_id b) {
+  state_.map.discard(b);
+  state_.note(b).prefetched_at = 0;
+  state_.note(b).discarding = false;
+  note_home_copy(b);
+  ++state_.statistics.discarded;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <deepum/engine/budget.hpp>
+#include <deepum/separate.hpp>
+#include <deepum/units.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE void budget::refresh() {
+  const bytes block = state_.map.grid().block();
+  std::uint64_t most = options_.budget / block;
+  if (options_.budget.count == 0) {
+    // What is on its way holds room in the map, but may not hold memory yet: it counts as not there.
+    const bytes available = memory_.free_memory() + block * (state_.map.occupied() - state_.map.arriving());
+    most = available > options_.headroom ? (available - options_.headroom) / block : 0;
+  }
+  state_.map.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.map.size())));
+  // Of what others leave, changes of a tenth are worth a line.
+  if (options_.budget.count == 0 && state_.map.budget() < said_ - said_ / 10) {
+    account_.say("the budget is " + std::to_string((block * state_.map.budget()).count) +
+                 " bytes now: others hold more of the device");
+  }
+  if (options_.budget.count != 0 || state_.map.budget() < said_ - said_ / 10 ||
+      state_.map.budget() > said_ + said_ / 10) {
+    said_ = state_.map.budget();
+  }
+  if (pager_ != nullptr) {
+    pager_->budget_changed();
+  }
+  gates_.outdated();
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

@@ -1,0 +1,302 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/declared_blocks.hpp>
+#include <deepum/engine/demand_pager.hpp>
+#include <deepum/engine/held_launches.hpp>
+#include <deepum/error.hpp>
+#include <deepum/separate.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE bool demand_pager::surely_fits(const launch_record& record) const {
+  std::uint64_t declared = 0;
+  for (const block_access& a : record.accesses) {
+    declared += a.range.count;
+  }
+  return record.complete && declared <= budget_now_.load(std::memory_order_relaxed) && claims_.host_writes() == 0;
+}
+
+DEEPUM_SEPARATE void demand_pager::check(launch_record& record) {
+  const bool complete = std::exchange(record.complete, true);
+  if (!complete) {
+    for_each_run(
+        {block_id{0}, state_.map.size()}, [&](block_id b) { return state_.map[b].life == liveness::live; },
+        [&](block_range run) {
+          record.accesses.push_back({run, access::update});
+        });
+  }
+  if (const std::uint64_t needed = distinct_blocks(record); needed > state_.map.budget()) {
+    throw error(status::out_of_device_memory,
+                complete
+                    ? too_large(record.name, needed)
+                    : "launch '" + record.name + "' may touch more than it declares, and all that is allocated, " +
+                          in_bytes(needed) + " bytes, does not fit the budget of " + in_bytes(state_.map.budget()) +
+                          "; declare its operands: reads(p, n), updates(p, n), overwrites(p, n)");
+  }
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, [&](block_id b) {
+      if (claims_[b].host_writes != 0) {
+        throw error(status::invalid_argument,
+                    "launch '" + record.name +
+                        "' touches memory that a host view is writing, or that lies in one block of " + in_bytes(1) +
+                        " bytes with it; end the view first, or write by stream::memcpy");
+      }
+    });
+  }
+}
+
+DEEPUM_SEPARATE bool demand_pager::all_of_it_there(const launch_record& record) const {
+  // Who came later does not take the room that the one which is served is waiting for.
+  return (!starving_ || claims_.served() >= record.id) && complete(record);
+}
+
+DEEPUM_SEPARATE void demand_pager::begin(const launch_record& record) {
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, [&](block_id b) {
+      state_.note(b).spoiled = state_.note(b).spoiled || a.mode != access::read;
+      state_.map.touch_migrated(b);
+    });
+  }
+}
+
+DEEPUM_SEPARATE error demand_pager::refusal(const launch_record& record) const {
+  const std::uint64_t needed = distinct_blocks(record);
+  if (needed > state_.map.budget()) {
+    return error(status::out_of_device_memory, too_large(record.name, needed));
+  }
+  const std::string why = memory_.last_failure();
+  return error(memory_.host_is_full() ? status::out_of_host_memory : status::out_of_device_memory,
+               "launch '" + record.name + "' cannot get its memory onto the device: " +
+                   (why.empty() ? std::string("nothing that is there may leave") : why));
+}
+
+DEEPUM_SEPARATE void demand_pager::serve() {
+  state_.inward.demanded.clear();
+  state_.outward.demanded.clear();
+  starving_ = false;
+  std::uint64_t missing = 0;
+  held_launch* const next = next_served();
+  const launch_id before = claims_.served();
+  if (next == nullptr) {
+    claims_.serve_none();
+  } else {
+    const launch_record& record = *state_.launches.find(next->id, next->stream);
+    claims_.serve(record);
+    if (next->let_go || !policy_.holds_launches() || state_.paused() ||
+        policy_.ready(next->id, next->stream, state_.map)) {
+      missing = demand(record, std::exchange(next->faulted, true));
+    }
+  }
+  if (before != claims_.served()) {
+    wait_.succeeded();  // the failures were of another one
+  }
+  if (missing == 0 && !state_.oversubscribed() && state_.inward.requested.empty() && state_.inward.planned.empty()) {
+    bring_all();
+  }
+  make_room_for(missing);
+}
+
+DEEPUM_SEPARATE void demand_pager::settle() {
+  look_for_all();
+  if (state_.held.empty() || state_.stirred || !state_.nothing_executes() || !state_.nothing_moves()) {
+    return;
+  }
+  const auto it = state_.held.find(claims_.served());
+  if (it == state_.held.end()) {
+    return;  // all wait for the program
+  }
+  if (std::exchange(state_.short_until, 0) > state_.statistics.finished) {
+    state_.stirred = true;  // others may have given memory back
+  } else if (it->let_go && it->faulted) {
+    it->hopeless = it->hopeless || !complete(*state_.launches.find(it->id, it->stream));
+  } else {
+    it->let_go = true;
+    state_.stirred = true;
+  }
+}
+
+DEEPUM_SEPARATE void demand_pager::ended(const command& c, bool done, bool again) {
+  const bool for_launch = c.why == reason::fault || c.why == reason::make_room;
+  if (done || again) {
+    moved();
+  }
+  if (again || (!for_launch && c.why != reason::host)) {
+    return;
+  }
+  if (!done && c.why == reason::fault && !memory_.host_is_full()) {
+    state_.fitted = state_.map.occupied() - state_.map.arriving();
+    state_.short_until = state_.statistics.finished + launches_of_shortage;
+  }
+  if (!for_launch) {
+    host_.ended(done);
+    return;
+  }
+  if (done) {
+    wait_.succeeded();
+    return;
+  }
+  wait_.failed(memory_.now(),
+               state_.nothing_executes() && state_.inward.issued.empty() && state_.outward.issued.empty());
+  if (wait_.hopeless()) {
+    for (held_launch& h : state_.held) {
+      h.hopeless = h.hopeless || h.id == claims_.served();
+    }
+  }
+}
+
+DEEPUM_SEPARATE bool demand_pager::may_try_again() {
+  if (memory_.host_is_full() && host_.give_up_home_copies()) {
+    state_.stirred = true;
+    return true;
+  }
+  return false;
+}
+
+DEEPUM_SEPARATE void demand_pager::budget_changed() {
+  memory_.set_limit(state_.map.budget());
+  state_.short_until = 0;
+  budget_now_.store(state_.map.budget(), std::memory_order_relaxed);
+  state_.all_there = state_.all_there && state_.map.occupied() <= state_.map.budget();
+}
+
+DEEPUM_SEPARATE std::string demand_pager::too_large(const std::string& name, std::uint64_t blocks) const {
+  return "launch '" + name + "' touches " + in_bytes(blocks) + " bytes, counted in whole blocks of " +
+         std::to_string(state_.map.grid().block().count) + "; the budget is " + in_bytes(state_.map.budget()) +
+         ": raise it, or launch less at a time";
+}
+
+DEEPUM_SEPARATE held_launch* demand_pager::next_served() {
+  held_launch* found = nullptr;
+  for (held_launch& h : state_.held) {
+    if (found != nullptr && found->id < h.id) {
+      continue;
+    }
+    const launch_record& record = *state_.launches.find(h.id, h.stream);
+    if (distinct_blocks(record) > state_.map.budget()) {
+      h.hopeless = true;
+    } else if (!awaits_program(record)) {
+      found = &h;
+    }
+  }
+  return found;
+}
+
+DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) const {
+  bool awaits = false;
+  if (claims_.host_writes() != 0) {
+    for_each_declared_block(record, [&](block_id b) { awaits = awaits || facts_.with_host(b); });
+  }
+  if (!awaits && claims_.blocks_of_holds() != 0) {
+    std::uint64_t beside = 0;
+    for_each_distinct_run(record, [&](block_range run) {
+      for_each_block(run, [&](block_id b) { beside += claims_[b].holds == 0 ? 1 : 0; });
+    });
+    awaits = beside + claims_.blocks_of_holds() > state_.map.budget();
+  }
+  return awaits;
+}
+
+DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
+  for (const block_access& a : record.accesses) {
+    for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
+      if (!state_.map.ready(block_id{b}) || claims_[block_id{b}].host_writes != 0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, bool told) {
+  std::uint64_t missing = 0;
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, [&](block_id b) {
+      if (state_.map.present(b) && state_.map[b].moving != motion::leaving && !state_.map.hollow(b)) {
+        return;
+      }
+      ++missing;
+      if (!told) {
+        ++state_.statistics.faults;
+        policy_.on_fault({b, a.mode == access::read ? access::read : access::update, record.id, memory_.now()},
+                         state_.map);
+      }
+      demand(b, reason::fault);
+    });
+  }
+  return missing;
+}
+
+DEEPUM_SEPARATE void demand_pager::demand(block_id b, reason why) {
+  std::deque<command>& queue = state_.inward.demanded;
+  if (!queue.empty() && queue.back().range.end_value() == b.value) {
+    ++queue.back().range.count;
+  } else {
+    queue.push_back({.what = action::prefetch, .why = why, .to = state_.map.device(), .range = {b, 1}});
+  }
+}
+
+DEEPUM_SEPARATE void demand_pager::bring_all() {
+  for_each_block({block_id{0}, state_.map.size()}, [&](block_id b) {
+    if (state_.map[b].life != liveness::live || state_.map.present(b) || !state_.still(b) ||
+        claims_[b].host_views != 0) {
+      return;
+    }
+    demand(b, reason::predicted);
+  });
+}
+
+DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
+  const std::uint64_t staying = state_.map.occupied() - state_.map.leaving() + missing;
+  std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, state_.most_on_device());
+  for (const bool dead : {true, false}) {
+    if (surplus == 0) {
+      return;
+    }
+    state_.map.for_each_least_recently_migrated([&](block_id b) {
+      if ((state_.map[b].life != liveness::live && state_.map[b].users == 0) != dead || !state_.still(b) ||
+          facts_.in_use(b)) {
+        return true;
+      }
+      const command c{.what = dead ? action::discard : action::evict,
+                      .why = missing != 0 ? reason::make_room : reason::over_budget,
+                      .to = location::host(),
+                      .range = {b, 1}};
+      (dead ? state_.discards : state_.outward).demanded.push_back(c);
+      return --surplus != 0;
+    });
+  }
+  starving_ = surplus != 0 && missing != 0;
+}
+
+DEEPUM_SEPARATE void demand_pager::look_for_all() {
+  if (state_.all_there || state_.oversubscribed() || !state_.held.empty() || !state_.inward.idle() ||
+      !state_.outward.idle() || !state_.discards.idle() || state_.map.occupied() > state_.map.budget()) {
+    return;
+  }
+  for (std::uint32_t b = 0; b < state_.map.size(); ++b) {
+    const block_state& s = state_.map[block_id{b}];
+    if (claims_[block_id{b}].host_writes != 0 ||
+        ((s.life == liveness::live || s.users != 0) && !state_.map.ready(block_id{b}))) {
+      return;
+    }
+  }
+  state_.all_there = true;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

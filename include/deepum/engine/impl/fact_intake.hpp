@@ -1,0 +1,187 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/declared_blocks.hpp>
+#include <deepum/engine/device_event.hpp>
+#include <deepum/engine/fact_intake.hpp>
+#include <deepum/engine/inbox.hpp>
+#include <deepum/engine/law.hpp>
+#include <deepum/engine/records.hpp>
+#include <deepum/separate.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE void fact_intake::take(message& m) {
+  switch (m.what) {
+    case message::kind::open_stream:
+      state_.launches.open(m.record.stream);
+      policy_.on_stream(m.record.stream, m.lookahead);
+      break;
+    case message::kind::close_stream:
+      ends_.close(m.record.stream);
+      break;
+    case message::kind::launch:
+      take_launch(std::move(m.record));
+      break;
+    case message::kind::abandon:
+      if (const launch_record* record = state_.launches.find(m.last, m.record.stream)) {
+        contents_.remember(*record);
+      }
+      break;
+    case message::kind::dead:
+      take_death(m);
+      break;
+    case message::kind::live:
+      revive(m.range);
+      break;
+    case message::kind::host_access:
+      take_host_access(m.range, m.mode);
+      break;
+    case message::kind::request:
+      take_request(m.request);
+      break;
+  }
+}
+
+DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
+  const launch_record& record = state_.launches.issue(std::move(r));
+  ++state_.statistics.launches;
+  if (account_.observed()) {
+    account_.tell(
+        {.what = device_event::kind::launch_issued, .at = memory_.now(), .record = &record, .period = policy_.period()},
+        record.id);
+  }
+  std::uint64_t declared = 0;
+  for (const block_access& a : record.accesses) {
+    for_each_block(a.range, [&](block_id b) { state_.map.add_user(b, a.mode); });
+    declared += a.range.count;
+  }
+  state_.held.submitted(record);
+  if (claims_ != nullptr) {
+    claims_->pin(record);                              // until it is known to be held back
+    for_each_declared_block(record, [&](block_id b) {  // it may read a block of which nothing is in use
+      state_.all_there = state_.all_there && state_.map.ready(b);
+    });
+  }
+  if (state_.map.backed()) {
+    take_writes(record);
+  }
+  end_read_mostly(record);
+  if (declared > state_.map.budget() && distinct_blocks(record) > state_.map.budget()) {
+    ++state_.statistics.oversized_launches;
+    account_.log_once(logged_oversized_, "launch '" + record.name + "' touches more than the budget of " +
+                                             std::to_string(state_.map.budget()) +
+                                             " blocks; what fits is prefetched and the rest faults (logged once)");
+  }
+  policy_.on_launch(record, state_.map);
+}
+
+DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
+  if (!record.complete) {
+    for (const outstanding& o : state_.outward.issued) {
+      if (o.what.what == action::clean) {
+        for_each_block(o.what.range, [&](block_id b) { state_.note(b).spoiled = true; });
+      }
+    }
+  }
+  for (const block_access& a : record.accesses) {
+    if (a.mode == access::read) {
+      continue;
+    }
+    for_each_block(a.range, [&](block_id b) {
+      block_note& n = state_.note(b);
+      n.spoiled = true;
+      n.forgotten_by = 0;  // what the host has may be older than what an earlier launch writes
+      if (a.mode == access::overwrite && law::may_forget(facts_.of(b), law::because::overwritten)) {
+        n.forgotten_by = state_.map[b].copies.at(location::host()) ? record.id.value : 0;
+        state_.map.forget(b);
+      }
+    });
+  }
+}
+
+DEEPUM_SEPARATE void fact_intake::end_read_mostly(const launch_record& record) {
+  for (const block_access& a : record.accesses) {
+    if (a.mode == access::read) {
+      continue;
+    }
+    for_each_run(
+        a.range, [&](block_id b) { return state_.note(b).read_mostly; },
+        [&](block_range run) {
+          state_.inward.urgent.push_back(
+              {.what = action::advise, .hint = advice::unset_read_mostly, .to = state_.map.device(), .range = run});
+        });
+  }
+}
+
+DEEPUM_SEPARATE void fact_intake::revive(block_range range) {
+  for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
+  policy_.on_live(range, state_.map);
+}
+
+DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
+  const auto was_alive = [&](block_id b) { return state_.map[b].life == liveness::live; };
+  block_range rest = m.range;
+  while (!rest.empty()) {
+    const bool died = was_alive(rest.first);
+    const std::uint32_t run = count_prefix(rest, [&](block_id b) { return was_alive(b) == died; });
+    const block_range part{rest.first, run};
+    for_each_block(part, [&](block_id b) {
+      set_liveness(b, m.life);
+      state_.note(b).dead_after = m.last.value;
+    });
+    if (died) {
+      policy_.on_dead(part, m.last, state_.map);
+      if (account_.observed()) {
+        account_.tell({.what = device_event::kind::died, .launch = m.last, .range = part, .at = memory_.now()}, m.last);
+      }
+    }
+    advance(rest, run);
+  }
+}
+
+DEEPUM_SEPARATE void fact_intake::set_liveness(block_id b, liveness life) {
+  state_.live += life == liveness::live ? 1 : 0;
+  state_.live -= state_.map[b].life == liveness::live ? 1 : 0;
+  state_.note_live();
+  state_.map.set_liveness(b, life);
+  if (life == liveness::live) {
+    state_.all_there = state_.all_there && state_.map.ready(b);
+  }
+}
+
+DEEPUM_SEPARATE void fact_intake::take_host_access(block_range range, access mode) {
+  if (mode != access::read) {
+    for_each_block(range, [&](block_id b) {
+      // Contents on the device are on their way to the host then, and the device will report that.
+      if (!state_.map[b].copies.at(state_.map.device())) {
+        state_.map.write_on_host(b);
+      }
+    });
+  }
+  policy_.on_host_access(range, mode, state_.map);
+}
+
+DEEPUM_SEPARATE void fact_intake::take_request(const command& c) {
+  std::deque<command>& requested = state_.queue_of(c.what).requested;
+  if (c.what != action::discard && requested.size() >= most_requests) {
+    state_.statistics.dropped += c.range.count;
+    return;
+  }
+  requested.push_back(c);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

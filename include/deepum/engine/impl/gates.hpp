@@ -1,0 +1,37 @@
+#pragma once
+
+#include <deepum/engine/gates.hpp>
+#include <deepum/separate.hpp>
+
+#include <utility>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE void gates::work_out() {
+  inbox_.set_launches_ask((holds_launches_ && pressed()) || !state_.held.empty() || !state_.discards.issued.empty());
+  if (std::exchange(outdated_, false) && faults_) {
+    if (state_.discards.idle()) {
+      inbox_.no_discards();
+    }
+    inbox_.set_spare(state_.live, state_.map.budget());
+  }
+}
+
+DEEPUM_SEPARATE bool gates::close() {
+  const bool gives_up = !state_.discards.idle();
+  const bool leaves = gives_up || (!faults_ && !state_.outward.idle());
+  state_.all_there = state_.all_there && !leaves;
+  const bool life_passed = gives_up && !inbox_.announce_discards();
+  const bool launches_passed = leaves && !inbox_.set_launches_ask(true);
+  return life_passed || launches_passed;
+}
+
+DEEPUM_SEPARATE bool gates::pressed() const {
+  return faults_ ? state_.map.backed() || state_.oversubscribed() || !state_.inward.idle() : !state_.all_there;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum

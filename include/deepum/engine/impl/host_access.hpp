@@ -1,0 +1,143 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/plan.hpp>
+#include <deepum/engine/host_access.hpp>
+#include <deepum/engine/law.hpp>
+#include <deepum/error.hpp>
+#include <deepum/separate.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace detail {
+
+DEEPUM_SEPARATE void host_access::begin(block_range range, access mode) {
+  claims_.begin_view(range, mode);
+  wait_.succeeded();  // who asks now gets a try of his own
+  state_.all_there = false;
+  policy_.on_host_access(range, mode, state_.map);
+  state_.stirred = true;
+}
+
+DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
+  bool there = true;
+  std::deque<command> wanted;
+  for_each_block(range, [&](block_id b) {
+    const bool done = may_use(b, mode);
+    there = there && done;
+    if (!done && state_.map.resident(b) && state_.still(b) && (mode == access::read || !facts_.in_use(b))) {
+      wanted.push_back({.what = mode == access::read ? action::clean : action::evict,
+                        .why = reason::host,
+                        .to = location::host(),
+                        .range = {b, 1}});
+    }
+  });
+  if (there) {
+    if (mode != access::read) {
+      for_each_block(range, [&](block_id b) { state_.map.write_on_host(b); });
+    }
+    return true;
+  }
+  if (wait_.hopeless()) {
+    throw refusal(range);
+  }
+  if (wait_.failing() && memory_.host_is_full()) {
+    (void)relieve();
+  }
+  if (state_.outward.requested.empty()) {
+    state_.outward.requested = std::move(wanted);
+  }
+  state_.stirred = true;
+  return false;
+}
+
+DEEPUM_SEPARATE bool host_access::relieve() {
+  if (give_up_home_copies()) {
+    return true;
+  }
+  if (state_.inward.idle()) {
+    std::uint32_t left = state_.room();
+    for_each_block({block_id{0}, state_.map.size()}, [&](block_id b) {
+      if (left != 0 && state_.map[b].life == liveness::live && !state_.map.present(b) && state_.still(b) &&
+          state_.map[b].copies.at(location::host()) && claims_[b].host_views == 0) {
+        state_.inward.requested.push_back(
+            {.what = action::prefetch, .why = reason::requested, .to = state_.map.device(), .range = {b, 1}});
+        --left;
+      }
+    });
+  }
+  if (state_.inward.idle()) {
+    return false;
+  }
+  state_.stirred = true;
+  return true;
+}
+
+DEEPUM_SEPARATE void host_access::end(block_range range, access mode) {
+  claims_.end_view(range, mode);
+  for_each_block(range, [&](block_id b) { note_home_copy(b); });
+  state_.stirred = true;
+}
+
+DEEPUM_SEPARATE void host_access::note_home_copy(block_id b) {
+  if (law::may_reclaim_home(facts_.of(b))) {
+    memory_.outdated({b, 1});
+  }
+}
+
+DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
+  std::vector<block_id> found;
+  state_.map.for_each_least_recently_migrated([&](block_id b) {
+    if (law::may_release_home(facts_.of(b))) {
+      found.push_back(b);
+    }
+    return true;
+  });
+  const std::size_t first =
+      found.size() - std::min<std::size_t>(found.size(), state_.map.blocks_in(copies_given_up));  // they stay longest
+  for (std::size_t i = first; i < found.size(); ++i) {
+    state_.map.write(found[i]);
+    note_home_copy(found[i]);
+  }
+  return !found.empty();
+}
+
+DEEPUM_SEPARATE void host_access::ended(bool done) {
+  if (done) {
+    wait_.succeeded();
+    return;
+  }
+  wait_.failed(memory_.now(),
+               state_.nothing_executes() && state_.inward.issued.empty() && state_.outward.issued.empty());
+}
+
+DEEPUM_SEPARATE bool host_access::may_use(block_id b, access mode) const {
+  const block_state& s = state_.map[b];
+  const bool current = !s.dirty || s.life != liveness::live;  // what is of no value may be anything
+  return mode == access::read ? !(state_.map.resident(b) && (!current || s.moving == motion::leaving))
+                              : !state_.map.present(b) && !state_.note(b).discarding;
+}
+
+DEEPUM_SEPARATE error host_access::refusal(block_range range) const {
+  const bool full = memory_.host_is_full();
+  const std::string why = memory_.last_failure();
+  return error(full ? status::out_of_host_memory : status::device_failure,
+               "the host cannot get " + std::to_string((state_.map.grid().block() * range.count).count) +
+                   " bytes of the arena, counted in whole blocks, from the device: " +
+                   (why.empty() ? std::string("the device gives no reason") : why));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace deepum
