@@ -298,4 +298,28 @@ TEST_CASE("a step is over with the first ID that means another launch, and found
   CHECK(r.id_at(r.position()) == execution_id{1});
 }
 
+TEST_CASE("a step that is longer than what is remembered at first is found, and a short one takes little memory") {
+  period_detector r{65536};
+  CHECK(launches_until_found(r, sequence(1, 40000), 200000) == 40000 + 4 + period_detector::believed_after);
+  CHECK(r.period() == 40000);
+  period_detector few{65536};
+  const bytes at_first = few.memory();
+  for (int step = 0; step != 60; ++step) {
+    run(few, sequence(1, 1000));
+  }
+  CHECK(few.period() == 1000);
+  CHECK(few.memory() == at_first);
+  CHECK(at_first < 256_KiB);
+}
+
+TEST_CASE("what was remembered before it became more still counts") {
+  period_detector r{65536};
+  run(r, sequence(1, 16000));
+  run(r, sequence(20001, 3000));  // one more than are remembered at first, and nothing recurs
+  run(r, sequence(1, 16000));
+  run(r, sequence(20001, 100));
+  REQUIRE(r.recurs());
+  CHECK(r.period() == 19000);
+}
+
 }  // namespace period_detector_test

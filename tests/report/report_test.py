@@ -20,6 +20,7 @@ from pages import MIB, SOURCES, Folder, PageChecks, PageReader, bad_files_fail_i
 sys.path.insert(0, str(SOURCES / "bench" / "report"))
 import bound  # noqa: E402
 import chart  # noqa: E402
+import svg  # noqa: E402
 import traces  # noqa: E402
 
 SECTIONS = {  # what the axes of each section's plots say
@@ -221,6 +222,7 @@ class OtherInputs(unittest.TestCase):
         text, page = self.page(own=trace(("auto, <&>",)))
         self.assertIn("auto, &lt;&amp;&gt;", text)
         self.assertIn("auto, <&>", page.text)
+        self.assertIn("under &lt;b&gt;", verdict_of(self.page(own=trace(("<b>",)))[0]))
 
     def test_other_files_are_named_and_left_out(self):
         _, page = self.page(other={"facts": []}, list=[1], r=replay())
@@ -267,6 +269,29 @@ class Steps(unittest.TestCase):
         self.assertAlmostEqual(s.busy["copy_in"], 240)
         self.assertEqual(s.bytes["copy_in"], 32 * MIB)
         self.assertEqual(s.reasons["copy_in"], {"predicted": 32 * MIB})
+
+
+class Drawings(unittest.TestCase):
+    def spans(self, *pieces):
+        d = svg.Drawing(100, 50, 0, right=0)
+        d.spans(0, 10, pieces, 1.0)
+        return [tuple(re.findall(r'(?:x|width|fill)="([^"]*)"', p)) for p in d.parts]
+
+    def test_neighbours_of_one_colour_are_drawn_as_one(self):
+        self.assertEqual(self.spans((0, 10, "a"), (10, 20, "a"), (20, 30, "b"), (50, 60, "b")),
+                         [("0.0", "20.0", "a"), ("20.0", "10.0", "b"), ("50.0", "10.0", "b")])
+
+    def test_what_is_thinner_than_can_be_seen_goes_into_its_neighbour(self):
+        self.assertEqual(len(self.spans(*((10 + i / 100, 10 + (i + 1) / 100, "ab"[i % 2]) for i in range(1000)))) < 60, True)
+
+    def test_ticks_are_round_and_alike(self):
+        self.assertEqual([text for _, text in svg.ticks(104, 5)], ["0", "25", "50", "75", "100"])
+        self.assertEqual([text for _, text in svg.ticks(1.1, 4)], ["0", "0.5", "1.0"])
+
+    def test_a_picture_is_a_png_of_its_size(self):
+        made = svg.png([bytes([0, 1, 2]), bytes([2, 1, 0])], ["#000000", "#ffffff", "#ff0000"])
+        self.assertEqual(made[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertEqual(struct.unpack(">II", made[16:24]), (3, 2))
 
 
 class Bound(unittest.TestCase):

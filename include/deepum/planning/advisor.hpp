@@ -7,6 +7,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/planning/plan_writer.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -56,7 +57,7 @@ class advisor {
       return;  // a launch may fault often on a block
     }
     const bool far = u.last_touch != 0 && launches_ - u.last_touch >= long_period;
-    u.long_gaps = far ? u.long_gaps + 1 : 0;
+    u.long_gaps = static_cast<std::uint8_t>(far ? std::min(u.long_gaps + 1, 2) : 0);
     u.last_touch = launches_;
     if (!far) {
       settle_elsewhere(u, fault.block, map);
@@ -83,15 +84,15 @@ class advisor {
 
  private:
   struct use {
-    execution_id first_reader{};  // since the last write
-    std::uint8_t its_reads = 0;   // of the first reader
-    bool read_mostly = false;
-    bool in_place = false;
-    bool declared = false;
-    bool written = false;
-    std::uint32_t long_gaps = 0;   // in a row
     std::uint64_t last_touch = 0;  // number of a launch
     std::uint64_t first_read = 0;  // the same, of the first reader's
+    execution_id first_reader{};   // since the last write
+    std::uint8_t its_reads = 0;    // of the first reader
+    std::uint8_t long_gaps = 0;    // in a row, up to two
+    bool read_mostly : 1 = false;
+    bool in_place : 1 = false;
+    bool declared : 1 = false;
+    bool written : 1 = false;
   };
 
   void read(use& u, block_id b, execution_id id, const block_map& map) {

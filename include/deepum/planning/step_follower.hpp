@@ -6,6 +6,7 @@
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/planning/step_schedule.hpp>
 #include <deepum/planning/step_segments.hpp>
+#include <deepum/planning/unplanned_blocks.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
@@ -20,15 +21,12 @@ inline namespace v0 {
 /// Carries out the plan of a step that recurs: what the schedule says should be away leaves, and what comes next is
 /// fetched in the order of need, as far ahead as the schedule allows.
 ///
-/// Blocks that a launch is about to write for the first time take room a few launches before it. What the plan does not
-/// know of and is on the device leaves when there is no other room, and what is dead gives its room first. Where the
-/// host keeps a copy of what is on the device, and the outward link is idle, blocks that will leave later are copied
-/// out ahead. Should a launch that could begin next find no room all the same, because things went otherwise than
-/// planned, what is needed last leaves. A host that issues a whole step ahead changes nothing of the plan: its later
-/// launches find their room when it is their turn.
+/// Blocks that a launch is about to write for the first time take room a few launches before it, however far ahead the
+/// host issues. What is dead gives its room first, and what the plan does not know of leaves when there is no other.
+/// Where the host keeps a copy and the outward link is idle, blocks that will leave later are copied out ahead. Should
+/// a launch that could begin next find no room all the same, what is needed last leaves.
 ///
-/// Not synchronised. Cost of a plan: linear in the blocks it moves, and each block of a launch is looked at about once
-/// a step.
+/// Not synchronised. Cost of a plan: linear in the blocks it moves; a step looks at each block of a launch about once.
 class step_follower {
  public:
   /// @param map         As it is when the plan begins to be followed.
@@ -44,13 +42,15 @@ class step_follower {
     const step_segments& segments = schedule_.step();
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
       const block_range blocks = segments.segments()[s].blocks;
-      for (std::uint32_t b = blocks.begin_value(); b != std::min(blocks.end_value(), map.size()); ++b) {
-        segment_of_[b] = s;
+      for (const block_id b : blocks) {
+        if (b.value < map.size()) {
+          segment_of_[b.value] = s;
+        }
       }
     }
     map.for_each_least_recently_migrated([&](block_id b) {
       if (!known(b)) {
-        strays_.push_back(b);
+        unplanned_.arrived(b);
       }
       return true;
     });
@@ -86,8 +86,7 @@ class step_follower {
     arrived_ += blocks.count;
     for (const block_id b : blocks) {
       if (!known(b)) {
-        std::erase(strays_, b);
-        strays_.push_back(b);
+        unplanned_.arrived(b);
       }
     }
   }
@@ -121,7 +120,7 @@ class step_follower {
       write_write_backs(map, out);
     }
     if (room < static_cast<std::int64_t>(wanted_.size())) {
-      room += write_strays(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
+      room += unplanned_.give_room(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
     }
     if (room < static_cast<std::int64_t>(urgent_)) {
       room += write_farthest(map, near, static_cast<std::int64_t>(urgent_) - room, out);
@@ -141,8 +140,9 @@ class step_follower {
   [[nodiscard]] bytes memory() const {
     return schedule_.memory() +
            bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
-                 (wanted_.capacity() + leaving_.capacity() + strays_.capacity()) * sizeof(block_id) +
-                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)};
+                 (wanted_.capacity() + leaving_.capacity()) * sizeof(block_id) +
+                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)} +
+           unplanned_.memory();
   }
 
  private:
@@ -153,9 +153,8 @@ class step_follower {
   static constexpr bytes enough = 64_MiB;                // may move until it is asked again, where all did fit
   static constexpr bytes written_back = 32_MiB;          // in a plan, at most
   static constexpr std::uint64_t launches_per_plan = 8;  // at most
-  // Launches whose first writes get room already: of those that are issued so many, and behind them a few more, so that
-  // it is there when they are issued, for a host that waits before each. All that are issued may be the whole step, and
-  // the plan has no room for what they write until shortly before.
+  // Launches whose first writes get room already: of those that are issued so many, because the plan has no room for
+  // what a whole step writes; and a few behind them, so that it is there for a host that waits before each.
   static constexpr std::uint64_t issued_writes = 16;
   static constexpr std::uint64_t writes_ahead = 4;
 
@@ -331,21 +330,6 @@ class step_follower {
 
   // --- what goes ---
 
-  // Those first that came first: what came last has just been needed.
-  std::int64_t write_strays(const block_map& map, std::int64_t count, plan& out) {
-    std::int64_t made = 0;
-    std::erase_if(strays_, [&](block_id b) { return !map.resident(b); });
-    for (const block_id b : strays_) {
-      if (made == count) {
-        break;
-      }
-      if (may_leave(map, b)) {
-        give_up(map, b, out);
-        ++made;
-      }
-    }
-    return made;
-  }
   // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
   // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
   // copies.
@@ -362,7 +346,7 @@ class step_follower {
       for (const block_id b : blocks) {
         if (map.resident(b) && !detail::is_dead(map[b])) {
           gone = false;
-          if (may_leave(map, b)) {
+          if (detail::may_leave(map, b)) {
             leaving_.push_back(b);
           }
         }
@@ -371,7 +355,7 @@ class step_follower {
     });
     std::sort(leaving_.begin(), leaving_.end());
     for (const block_id b : leaving_) {
-      give_up(map, b, out);
+      detail::give_up(map, b, out);
     }
     return static_cast<std::int64_t>(leaving_.size());
   }
@@ -380,14 +364,14 @@ class step_follower {
     std::uint32_t count = 0;
     schedule_.for_each_write_back([&](block_range blocks) {
       bool clean = true;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && count != most_write_backs_; ++b) {
-        const block_state& s = map[block_id{b}];
-        if (!map.resident(block_id{b}) || !s.dirty || detail::is_dead(s)) {
+      for (const block_id b : blocks) {
+        const block_state& s = map[b];
+        if (count == most_write_backs_ || !map.resident(b) || !s.dirty || detail::is_dead(s)) {
           continue;
         }
         clean = false;
         if (s.moving == motion::none && s.writers == 0) {
-          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, block_id{b},
+          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, b,
                          std::max(1U, most_write_backs_ / 2));
           ++count;
         }
@@ -411,23 +395,17 @@ class step_follower {
     });
     std::int64_t made = 0;
     for (const std::uint32_t s : order_) {
-      const block_range blocks = step.segments()[s].blocks;
-      for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value() && made != count; ++b) {
-        if (map.resident(block_id{b}) && may_leave(map, block_id{b})) {
-          give_up(map, block_id{b}, out);
+      if (made == count) {
+        break;
+      }
+      for (const block_id b : step.segments()[s].blocks) {
+        if (made != count && map.resident(b) && detail::may_leave(map, b)) {
+          detail::give_up(map, b, out);
           ++made;
         }
       }
     }
     return made;
-  }
-  // What is dead gives its room elsewhere.
-  [[nodiscard]] static bool may_leave(const block_map& map, block_id b) {
-    return map[b].moving == motion::none && !detail::is_dead(map[b]);
-  }
-  static void give_up(const block_map& map, block_id b, plan& out) {
-    detail::append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
-                   map.blocks_in(detail::bytes_per_departure));
   }
 
   step_schedule schedule_;
@@ -436,7 +414,7 @@ class step_follower {
   std::uint32_t enough_;
   std::uint32_t most_write_backs_;
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
-  std::vector<block_id> strays_{};         // on the device, and not used by the step
+  detail::unplanned_blocks unplanned_{};   // on the device, and not used by the step
   std::uint64_t now_ = 0;                  // launches that have finished since
   std::uint64_t near_ = 0;                 // the first launch whose first writes get no room yet, as `now_`
   std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`

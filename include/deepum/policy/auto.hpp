@@ -71,7 +71,7 @@ class auto_policy final : public policy {
     if (step_.follower() == nullptr) {
       coming_.predict_further(record.stream);
     }
-    if (options_.advise) {
+    if (advises(map)) {
       advisor_.on_launch(issued.id, record, map);
     }
   }
@@ -93,7 +93,7 @@ class auto_policy final : public policy {
     if (learned.changed) {
       step_.change();
     }
-    if (options_.advise) {
+    if (advises(map)) {
       advisor_.on_fault(fault, learned.culprit, map);
     }
   }
@@ -199,6 +199,8 @@ class auto_policy final : public policy {
 
   // A step is followed by fetching and making room; where one of them is switched off there is no plan to follow.
   [[nodiscard]] bool follows() const { return options_.prefetch && options_.pre_evict && !options_.lookahead; }
+  // Where the host keeps a copy the memory is not the driver's to move, and nobody takes advice.
+  [[nodiscard]] bool advises(const block_map& map) const { return options_.advise && !map.backed(); }
   // Something may be missing again.
   void look_again(block_range range) {
     if (step_follower* const follower = step_.follower()) {

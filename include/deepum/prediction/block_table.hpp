@@ -168,10 +168,6 @@ class block_table {
     return bytes{cells_.capacity() * sizeof(block_id) + row_numbers_.capacity() * sizeof(std::uint32_t)} +
            row_index_.memory();
   }
-  /// Memory of a table of that shape that is allocated as a whole, as the paper does: each way a block and successors.
-  [[nodiscard]] static bytes full_memory(block_table_shape shape) {
-    return bytes{sizeof(block_id)} * shape.rows * shape.ways * (std::uint64_t{1} + shape.successors);
-  }
 
  private:
   static constexpr archive_tag tag = make_archive_tag("blco");

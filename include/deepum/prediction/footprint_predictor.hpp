@@ -271,8 +271,8 @@ class footprint_predictor {
     [[nodiscard]] bool empty() const { return blocks == 0 && unlearned_runs == 0; }
     void see_absent(const block_map& map) {
       absent.resize(map.size());
-      for (std::uint32_t b = 0; b != map.size(); ++b) {
-        absent[b] = !map.present(block_id{b});
+      for (const block_id b : block_range{block_id{0}, map.size()}) {
+        absent[b.value] = !map.present(b);
       }
     }
   };

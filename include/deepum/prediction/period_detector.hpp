@@ -28,7 +28,8 @@ inline namespace v0 {
 /// Of several periods the longest is believed that has been repeated as a whole. Else one as long as an earlier step
 /// was: what was left long ago and is taken up again looks like one long step, too.
 ///
-/// Not synchronised. Memory is bounded by the longest step, and by the IDs that there are. Cost of a launch: one hash.
+/// Not synchronised. Memory is bounded by the longest step, and by the IDs that there are; it grows only while nothing
+/// recurs. Cost of a launch: one hash.
 class period_detector {
  public:
   /// Launches that must come as one period before until a step is believed to recur.
@@ -38,7 +39,8 @@ class period_detector {
   explicit period_detector(std::uint32_t longest) : longest_(longest) {
     expects(longest <= std::uint32_t{1} << 28U, "steps cannot be that long");
     if (longest != 0) {
-      ids_.resize(std::bit_ceil(std::size_t{longest} + context_length));
+      most_ = std::bit_ceil(std::size_t{longest} + context_length);
+      ids_.resize(std::min(most_, first_size));
       seen_.resize(2 * ids_.size());
     }
   }
@@ -47,6 +49,9 @@ class period_detector {
   void issue(execution_id id) {
     if (longest_ == 0) {
       return;
+    }
+    if (issued_ >= ids_.size() && ids_.size() < most_ && !recurs()) {
+      grow();
     }
     const std::uint64_t now = issued_++;
     for (attempt& a : attempts_) {
@@ -59,7 +64,8 @@ class period_detector {
     at(now) = id;
     std::uint32_t& seen = seen_[context_slot(now)];
     const std::uint32_t distance = static_cast<std::uint32_t>(now) - seen;
-    if (distance != 0 && distance <= longest_ && same_context(now, distance)) {
+    if (distance != 0 && distance <= std::min<std::size_t>(longest_, ids_.size() - context_length) &&
+        same_context(now, distance)) {
       begin(distance, now);
     }
     seen = static_cast<std::uint32_t>(now);
@@ -99,7 +105,7 @@ class period_detector {
     if (++deaths_at_once_ >= most_deaths_at_once_) {
       merge_deaths();
     }
-    if (deaths_.size() > ids_.size()) {
+    if (deaths_.size() > most_) {
       deaths_.pop_front();
     }
   }
@@ -145,6 +151,20 @@ class period_detector {
     [[nodiscard]] bool whole() const { return period != 0 && matched >= period; }
   };
   static constexpr std::size_t nobody = 4;  // attempts there are
+
+  // The launches that are remembered become twice as many.
+  void grow() {
+    std::vector<execution_id> before(2 * ids_.size());
+    before.swap(ids_);
+    const std::uint64_t oldest = issued_ - before.size();
+    for (std::uint64_t i = oldest; i != issued_; ++i) {
+      at(i) = before[i & (before.size() - 1)];
+    }
+    seen_.assign(2 * ids_.size(), 0);
+    for (std::uint64_t i = oldest + context_length - 1; i != issued_; ++i) {
+      seen_[context_slot(i)] = static_cast<std::uint32_t>(i);
+    }
+  }
 
   void begin(std::uint32_t period, std::uint64_t now) {
     attempt* least = nullptr;
@@ -252,7 +272,10 @@ class period_detector {
     return true;
   }
 
+  static constexpr std::size_t first_size = 16384;  // launches that are remembered at first
+
   std::uint32_t longest_;
+  std::size_t most_ = 0;               // launches that are remembered at most
   std::vector<execution_id> ids_{};    // the last ones, in a ring
   std::vector<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
   detail::id_map<execution_id, std::uint64_t>

@@ -29,7 +29,6 @@ class prediction_trust {
     right_in_a_row_ = wrong ? 0 : right_in_a_row_ + 1;
     if (trusted_ && std::popcount(recent_wrong_) >= too_many_wrong) {
       trusted_ = false;
-      ++times_lost_;
     } else if (!trusted_ && right_in_a_row_ >= right_again) {
       trusted_ = true;
       recent_wrong_ = 0;
@@ -37,13 +36,10 @@ class prediction_trust {
   }
 
   [[nodiscard]] bool trusted() const { return trusted_; }
-  /// How often trust was lost.
-  [[nodiscard]] std::uint64_t times_lost() const { return times_lost_; }
 
  private:
   std::uint32_t recent_wrong_ = 0;  // bit i: the prediction i launches ago was wrong
   std::uint64_t right_in_a_row_ = 0;
-  std::uint64_t times_lost_ = 0;
   bool trusted_ = true;
 };
 static_assert(prediction_trust::window == 32, "one bit each of a 32-bit word");

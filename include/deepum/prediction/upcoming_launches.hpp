@@ -109,7 +109,7 @@ class upcoming_launches {
   }
   /// Whether it is known which launch uses a block next; so it is at first. While it is not, no launch counts as the
   /// next to use any block, and what happens to launches costs nothing for their blocks.
-  /// Cost: linear in the blocks of all launches, where that changes.
+  /// Cost: linear in the blocks of all launches, where that changes. While it is not known it takes no memory.
   void track_uses(bool on) {
     if (tracks_uses_ == on) {
       return;
@@ -118,6 +118,9 @@ class upcoming_launches {
     for (std::size_t i = 0; i != launches_.size(); ++i) {
       const position at = head_ + static_cast<position>(i);
       for_each_of_first_only(*launches_[i].needs, *nothing_, [&](block_id b) { on ? insert(b, at) : remove(b, at); });
+    }
+    if (!on) {
+      give_memory_back();
     }
   }
 
@@ -279,6 +282,16 @@ class upcoming_launches {
     pool_[u].after = free_;
     free_ = u;
     --use_count_;
+  }
+
+  // There is no use of any block.
+  void give_memory_back() {
+    std::vector<use>{}.swap(pool_);
+    free_ = none;
+    if (resident_ != nullptr) {  // else the lists alone know what is on the device
+      parts_.clear();
+      part_count_ = 0;
+    }
   }
 
   bool tracks_uses_ = true;

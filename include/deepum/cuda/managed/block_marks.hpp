@@ -30,8 +30,8 @@ class block_marks {
   /// @returns  How many blocks did not have it before.
   std::uint32_t set(block_range range, mark m) {
     std::uint32_t changed = 0;
-    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
-      changed += (marks_[b].fetch_or(static_cast<std::uint8_t>(m), std::memory_order_relaxed) &
+    for (const block_id b : range) {
+      changed += (marks_[b.value].fetch_or(static_cast<std::uint8_t>(m), std::memory_order_relaxed) &
                   static_cast<std::uint8_t>(m)) == 0
                      ? 1
                      : 0;
@@ -41,9 +41,9 @@ class block_marks {
   /// @returns  How many blocks had it before.
   std::uint32_t clear(block_range range, mark m) {
     std::uint32_t changed = 0;
-    for (std::uint32_t b = range.begin_value(); b != range.end_value(); ++b) {
+    for (const block_id b : range) {
       const std::uint8_t before =
-          marks_[b].fetch_and(static_cast<std::uint8_t>(~static_cast<unsigned>(m)), std::memory_order_relaxed);
+          marks_[b.value].fetch_and(static_cast<std::uint8_t>(~static_cast<unsigned>(m)), std::memory_order_relaxed);
       changed += (before & static_cast<std::uint8_t>(m)) != 0 ? 1 : 0;
     }
     return changed;

@@ -1,0 +1,99 @@
+#include "policy/driver.hpp"
+#include <deepum/planning/dead_blocks.hpp>
+#include <deepum/planning/unplanned_blocks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace dead_blocks_test {
+
+using namespace deepum_test;
+using numbers = std::vector<std::uint32_t>;
+
+// Blocks 0 to 3 on the device, 4 to 7 on the host, all alive.
+block_map half_there() {
+  block_map map(8, location::device(), 8, um_grid);
+  for (const block_id b : blocks(0, 8)) {
+    map.set_liveness(b, liveness::live);
+    map.write_on_host(b);
+  }
+  for (const block_id b : blocks(0, 4)) {
+    map.arrive(b, true);
+  }
+  return map;
+}
+void kill(block_map& map, detail::dead_blocks& dead, block_range range) {
+  for (const block_id b : range) {
+    map.set_liveness(b, liveness::unallocated);
+  }
+  dead.note(range);
+}
+numbers discarded(const plan& p) { return blocks_of_action(p.commands, action::discard); }
+
+TEST_CASE("what died elsewhere is forgotten at once, what died on the device gives its room when it is asked for") {
+  block_map map = half_there();
+  detail::dead_blocks dead;
+  kill(map, dead, blocks(2, 4));
+  plan out;
+  dead.forget_elsewhere(map, out);
+  CHECK(discarded(out) == numbers{4, 5});
+  out.clear();
+  CHECK(dead.give_room(map, 1, out) == 1);
+  CHECK(discarded(out) == numbers{2});
+  out.clear();
+  CHECK(dead.give_room(map, 5, out) == 2);
+  CHECK(discarded(out) == numbers{2, 3});
+  out.clear();
+  CHECK(dead.give_room(map, 0, out) == 0);
+  CHECK(out.commands.empty());
+}
+
+TEST_CASE("what a launch in flight may use is not given up before it is over") {
+  block_map map = half_there();
+  detail::dead_blocks dead;
+  kill(map, dead, blocks(3, 2));
+  map.add_user(block_id{3}, deepum::access::update);
+  map.add_user(block_id{4}, deepum::access::read);
+  plan out;
+  dead.forget_elsewhere(map, out);
+  CHECK(dead.give_room(map, 5, out) == 0);
+  CHECK(out.commands.empty());
+  map.remove_user(block_id{3}, deepum::access::update);
+  map.remove_user(block_id{4}, deepum::access::read);
+  dead.forget_elsewhere(map, out);
+  CHECK(discarded(out) == numbers{4});
+  CHECK(dead.give_room(map, 5, out) == 1);
+}
+
+TEST_CASE("what is used again is not dead any more") {
+  block_map map = half_there();
+  detail::dead_blocks dead;
+  kill(map, dead, blocks(0, 2));
+  plan out;
+  dead.forget_elsewhere(map, out);
+  map.set_liveness(block_id{0}, liveness::live);
+  numbers seen;
+  dead.for_each_on_device(map, [&](block_id b) { seen.push_back(b.value); });
+  CHECK(seen == numbers{1});
+}
+
+TEST_CASE("blocks without a plan leave in the order in which they came, but not what is dead, moving or gone") {
+  block_map map = half_there();
+  detail::unplanned_blocks unplanned;
+  for (const std::uint32_t b : {3U, 1U, 0U, 2U, 1U}) {
+    unplanned.arrived(block_id{b});
+  }
+  map.set_liveness(block_id{0}, liveness::inactive);
+  plan out;
+  CHECK(unplanned.give_room(map, 2, out) == 2);
+  CHECK(blocks_of_action(out.commands, action::evict) == numbers{3, 2});
+  map.drop(block_id{3});
+  map.start_leaving(block_id{2});
+  out.clear();
+  CHECK(unplanned.give_room(map, 5, out) == 1);
+  CHECK(blocks_of_action(out.commands, action::evict) == numbers{1});
+}
+
+}  // namespace dead_blocks_test
