@@ -67,7 +67,7 @@ TEST_CASE("random changes leave a list as a vector would") {
   index_list list;
   std::vector<std::uint32_t> twin;
   for (int round = 0; round != 5000; ++round) {
-    const std::uint32_t i = random() % 40;
+    const auto i = static_cast<std::uint32_t>(random() % 40);
     std::erase(twin, i);
     if (random() % 3 != 0) {
       list.move_to_back(i);

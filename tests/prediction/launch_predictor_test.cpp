@@ -100,7 +100,7 @@ TEST_CASE("a fault without a launch is credited to all that are executing, and t
   CHECK(learned.changed);
   CHECK_FALSE(learned.culprit.valid());
   p.coming.refresh();
-  for (const std::uint16_t s : {0, 1}) {
+  for (const std::uint16_t s : {std::uint16_t{0}, std::uint16_t{1}}) {
     CHECK(std::ranges::any_of(*(*p.coming.stream(s).ahead)[0].needs,
                               [](block_range r) { return r.contains(block_id{5}); }));
   }
