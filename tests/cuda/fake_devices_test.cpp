@@ -1,5 +1,7 @@
 // What the fake CUDA makes of several devices.
 
+#include "cuda/fake_address_bench.hpp"
+#include "cuda/fake_bench.hpp"
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
 
@@ -176,6 +178,53 @@ TEST_CASE("a kernel finds what cudaMalloc gave on another device where peer acce
   CHECK(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessUnsupported);
   CHECK(cudaDeviceDisablePeerAccess(1) == cudaErrorPeerAccessNotEnabled);
   (void)cudaGetLastError();
+}
+
+TEST_CASE("mapped memory is of one device, and others use it where they were let in") {
+  for (const bool let_in : {true, false}) {
+    CAPTURE(let_in);
+    const two_devices m;
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr at = 0;
+    const CUmemLocation second{CU_MEM_LOCATION_TYPE_DEVICE, 1};
+    REQUIRE(fake_bench::create(&handle, (2_MiB).count, fake_bench::properties(second)) == CUDA_SUCCESS);
+    CHECK(fake_cuda::used_memory(0).count == 0);
+    CHECK(fake_cuda::used_memory(1) == 2_MiB);
+    REQUIRE(fake_bench::reserve(&at, (2_MiB).count) == CUDA_SUCCESS);
+    auto* const p = reinterpret_cast<std::byte*>(at);
+    REQUIRE(fake_bench::map(p, (2_MiB).count, handle) == CUDA_SUCCESS);
+    CHECK(fake_bench::set_access(p, (2_MiB).count, second, fake_bench::to_write) == CUDA_SUCCESS);
+    if (let_in) {
+      CHECK(fake_bench::set_access(p, (2_MiB).count, fake_bench::on_gpu, fake_bench::to_write) == CUDA_SUCCESS);
+    } else {
+      CHECK(cudaMemsetAsync(p, 0, 1, m.stream[0]) == cudaErrorInvalidValue);
+    }
+    CHECK(cudaMemsetAsync(p, 0, 1, m.stream[1]) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(m.stream[1]) == cudaSuccess);
+    CHECK(two_devices::launch(m.stream[0], p) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(m.stream[0]) == (let_in ? cudaSuccess : cudaErrorIllegalAddress));
+    (void)cudaGetLastError();
+    (void)fake_bench::unmap(p, (2_MiB).count);
+    (void)fake_bench::release(handle);
+    (void)fake_bench::free_addresses(at, (2_MiB).count);
+  }
+}
+
+TEST_CASE("devices that cannot share memory get none of each other's") {
+  const two_devices m;
+  fake_cuda::set_peer_access(false);
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr at = 0;
+  const CUmemLocation second{CU_MEM_LOCATION_TYPE_DEVICE, 1};
+  REQUIRE(fake_bench::create(&handle, (2_MiB).count, fake_bench::properties(second)) == CUDA_SUCCESS);
+  REQUIRE(fake_bench::reserve(&at, (2_MiB).count) == CUDA_SUCCESS);
+  auto* const p = reinterpret_cast<std::byte*>(at);
+  REQUIRE(fake_bench::map(p, (2_MiB).count, handle) == CUDA_SUCCESS);
+  CHECK(fake_bench::set_access(p, (2_MiB).count, fake_bench::on_gpu, fake_bench::to_read) == CUDA_ERROR_INVALID_DEVICE);
+  CHECK(fake_bench::set_access(p, (2_MiB).count, second, fake_bench::to_read) == CUDA_SUCCESS);
+  CHECK(fake_bench::unmap(p, (2_MiB).count) == CUDA_SUCCESS);
+  CHECK(fake_bench::release(handle) == CUDA_SUCCESS);
+  CHECK(fake_bench::free_addresses(at, (2_MiB).count) == CUDA_SUCCESS);
 }
 
 TEST_CASE("a copy between peers needs no access, and arrives") {

@@ -171,4 +171,26 @@ TEST_CASE("a stream waits for an event of another device's") {
   CHECK(second != first);
 }
 
+/// What one device has computed goes to the other's arena, by a stream of either.
+template <class Memory>
+void copies() {
+  for (const bool by_target : {false, true}) {
+    CAPTURE(by_target);
+    const machine m;
+    side<Memory> a(0);
+    side<Memory> b(1);
+    a.fill(1);
+    b.fill(100);
+    a.sum();
+    a.stream.synchronize();
+    b.stream.synchronize();
+    (by_target ? b : a).stream.memcpy(b.x[5], a.x[0], 4_MiB);
+    (by_target ? b : a).stream.synchronize();
+    CHECK(b.arena.host_read(b.x[5], n)[64] == side<Memory>::expected(1));
+    CHECK(b.arena.host_read(b.x[4], n)[64] == 104);
+  }
+}
+TEST_CASE("memcpy between arenas on two devices: managed memory") { copies<deepum::cuda::managed_memory>(); }
+TEST_CASE("memcpy between arenas on two devices: mapped memory") { copies<deepum::cuda::mapped_memory>(); }
+
 }  // namespace several_devices_test
