@@ -32,7 +32,7 @@ def parts_of(launches, uses, deaths):
         for p in range(bisect.bisect_left(edges, first), bisect.bisect_left(edges, first + count)):
             events = parts[p]
             if events and events[-1][0] == i and not (what | events[-1][1]) & DIES:
-                events[-1][1] |= what
+                events[-1][1] |= what & WRITES  # whether the old contents are needed, the first use says
             else:
                 events.append([i, what])
 

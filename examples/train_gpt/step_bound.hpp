@@ -76,8 +76,7 @@ struct part {
     for (auto i = static_cast<std::size_t>(first); i < parts.size() && edges[i] < end; ++i) {
       std::vector<part_event>& events = parts[i].events;
       if (!e.dies && !events.empty() && events.back().operation == e.operation && !events.back().dies) {
-        events.back().needs |= e.needs;
-        events.back().writes |= e.writes;
+        events.back().writes |= e.writes;  // whether the old contents are needed, the first use says
       } else {
         events.push_back(e);
       }

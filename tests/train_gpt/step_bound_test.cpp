@@ -65,6 +65,27 @@ TEST_CASE("what is made in one half of a step and read in the other goes out and
   }
 }
 
+TEST_CASE("contents that are read between leave all the same, and reading and making in one operation is an update") {
+  std::vector<step_operation> step;
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    step.push_back({1, {makes_at(100 * i, 100 * i + 100)}});
+    step.push_back({1, {reads_at(100 * i, 100 * i + 100)}});
+  }
+  for (std::uint64_t i = 10; i-- > 0;)
+    step.push_back({1, {reads_at(100 * i, 100 * i + 100)}, {{100 * i, 100 * i + 100}}});
+  CHECK(least_of(step, 300, byte_a_ns).out == doctest::Approx(700).epsilon(0.001));
+
+  std::vector<step_operation> in_place;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    in_place.push_back({1, {reads_at(100 * i, 100 * i + 100), makes_at(100 * i, 100 * i + 100)}});
+  const step_bound b = least_of(in_place, 300, byte_a_ns);
+  CHECK(b.in == doctest::Approx(500).epsilon(0.001));
+  CHECK(b.out == doctest::Approx(500).epsilon(0.001));
+  for (step_operation& o : in_place)
+    std::swap(o.uses.front(), o.uses.back());  // what is read is what the operation has made
+  CHECK(least_of(in_place, 300, byte_a_ns).in == 0);
+}
+
 TEST_CASE("contents that die before they are used again need not come, and those that the host brings need not leave") {
   std::vector<step_operation> step;
   for (std::uint64_t i = 0; i < 8; ++i)
