@@ -40,6 +40,7 @@ endif()
 target_link_libraries(deepum_compiled PRIVATE deepum_own_flags)
 add_library(deepum_own INTERFACE)
 target_link_libraries(deepum_own INTERFACE deepum_own_flags deepum::compiled)
+target_include_directories(deepum_own INTERFACE "${PROJECT_SOURCE_DIR}")  # program/, which programs share
 if(TARGET deepum_compiled_cuda)
   target_link_libraries(deepum_compiled_cuda PRIVATE deepum_own_flags)
 endif()

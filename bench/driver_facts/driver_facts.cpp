@@ -1,22 +1,21 @@
 // Shows how the driver of this machine treats managed memory: rates, costs and side effects of moves, faults and hints;
 // and what it costs to map plain memory. docs/adr/0006 and 0007 rest on what it prints.
 
-#include "../../examples/support/json_file.hpp"
-#include "../gpu/energy.hpp"
-#include "../gpu/safety.hpp"
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "feed.hpp"
+#include "gpu/library/energy.hpp"
+#include "gpu/library/safety.hpp"
 #include "hints.hpp"
 #include "launches.hpp"
 #include "mapping.hpp"
 #include "moves.hpp"
 #include "nlohmann/json.hpp"
 #include "probe.hpp"
+#include "program/command_line.hpp"
+#include "program/json_file.hpp"
 #include "report.hpp"
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/driver_context.hpp>
@@ -38,7 +37,7 @@
 #include <vector>
 
 ABSL_FLAG(int, repeats, 3, "of each measurement, from 1 to 9");
-ABSL_FLAG(std::string, only, "", "measures those groups alone whose names contain this");
+ABSL_FLAG(std::string, only, "", "measures those groups alone whose names contain this, in capitals or not");
 ABSL_FLAG(std::string, json, "", "file for all that was measured");
 ABSL_FLAG(std::string, commit, "", "what was measured, for the JSON file: git describe --always --dirty");
 
@@ -155,7 +154,7 @@ int measure(const cuda::device& gpu, int repeats) {
   bool complete = true;
   const std::string only = absl::GetFlag(FLAGS_only);
   for (const group& g : groups) {
-    if (g.name.find(only) == std::string::npos) {
+    if (!has_part(g.name, only)) {
       continue;
     }
     out.begin(g.name);
@@ -250,15 +249,12 @@ int run() {
 }  // namespace deepum::driver_facts
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "measures how the driver of this machine treats managed memory, and what it costs to map plain memory");
-  const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
-  if (arguments.size() > 1) {
-    absl::FPrintF(stderr, "deepum-driver-facts: '%s' is no option; options begin with --\n", arguments[1]);
-    return 1;
-  }
   try {
-    return deepum::driver_facts::run();
+    const absl::Status read = deepum_program::read_flags_alone(
+        argc, argv,
+        "measures how the driver of this machine treats managed memory, and what it costs to map plain memory");
+    if (read.ok()) return deepum::driver_facts::run();
+    absl::FPrintF(stderr, "deepum-driver-facts: %s\n", read.message());
   } catch (const std::exception& e) {
     absl::FPrintF(stderr, "deepum-driver-facts: %s\n", e.what());
   }

@@ -1,14 +1,11 @@
 #pragma once
 
 #include "probe.hpp"
-#include <deepum/error.hpp>
+#include <deepum/cuda/faults/uvm_events.hpp>
 
 #include <deepum_uvm_events.h>
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace deepum::driver_facts {
@@ -24,21 +21,12 @@ class fault_reader {
     options.first = reinterpret_cast<std::uintptr_t>(r.first);
     options.size = r.size().count;
     options.ring_records = 1U << 20U;
-    deepum_uvm_events* made = nullptr;
-    std::array<char, 256> message{};
-    if (const int code = deepum_uvm_events_open(&made, &options, message.data(), message.size()); code != 0) {
-      throw error(status::unsupported, message.data(), "deepum_uvm_events_open", code);
-    }
-    events_.reset(made);
+    events_ = cuda::open_uvm_events(options);
   }
 
   [[nodiscard]] std::vector<deepum_uvm_record> take_all() {
     std::vector<deepum_uvm_record> all;
-    std::array<deepum_uvm_record, 512> some{};
-    for (std::size_t n = some.size(); n == some.size();) {
-      n = deepum_uvm_events_take(events_.get(), some.data(), some.size());
-      all.insert(all.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(n));
-    }
+    cuda::take_uvm_records(events_.get(), [&](const deepum_uvm_record& r) { all.push_back(r); });
     return all;
   }
   /// GPU faults since the last call, repeats counted.
@@ -49,17 +37,10 @@ class fault_reader {
     }
     return n;
   }
-  [[nodiscard]] deepum_uvm_counts counts() const {
-    deepum_uvm_counts c{};
-    deepum_uvm_events_counts(events_.get(), &c);
-    return c;
-  }
+  [[nodiscard]] deepum_uvm_counts counts() const { return cuda::counts_of(events_.get()); }
 
  private:
-  struct close {
-    void operator()(deepum_uvm_events* e) const { deepum_uvm_events_close(e); }
-  };
-  std::unique_ptr<deepum_uvm_events, close> events_;
+  cuda::uvm_events events_;
 };
 
 }  // namespace deepum::driver_facts

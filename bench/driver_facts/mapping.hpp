@@ -1,7 +1,7 @@
 #pragma once
 
-#include "../gpu/hand_memory.hpp"
 #include "absl/strings/str_cat.h"
+#include "gpu/library/hand_memory.hpp"
 #include "moves.hpp"
 #include "probe.hpp"
 #include "report.hpp"

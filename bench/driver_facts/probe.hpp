@@ -1,7 +1,7 @@
 #pragma once
 
-#include "../gpu/idle_streams.hpp"
 #include "absl/strings/str_cat.h"
+#include "gpu/library/idle_streams.hpp"
 #include "kernels.hpp"
 #include "report.hpp"
 #include <deepum/cuda/api.hpp>

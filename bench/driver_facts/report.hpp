@@ -1,5 +1,7 @@
 #pragma once
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -36,6 +38,11 @@ struct fact {
   const auto at = static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
+}
+
+/// Whether the name contains the part, in capitals or not.
+[[nodiscard]] inline bool has_part(std::string_view name, std::string_view part) {
+  return absl::StrContains(absl::AsciiStrToLower(std::string(name)), absl::AsciiStrToLower(std::string(part)));
 }
 
 /// What a kernel module says of itself in /proc/driver/nvidia/version: 580.65.06 of

@@ -1,10 +1,6 @@
 // Replays the steps of a recorded model under memory policies on the simulated GPU, and shows what each policy costs.
 
-#include "../../examples/support/flags.hpp"
-#include "../../examples/support/json_file.hpp"
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +9,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "program/command_line.hpp"
+#include "program/flags.hpp"
+#include "program/json_file.hpp"
 #include "replay/oracle.hpp"
 #include "replay/regimes.hpp"
 #include "replay/replay.hpp"
@@ -418,13 +417,13 @@ absl::Status run(const std::string& path) {
 }  // namespace deepum::replay
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "replays the steps of a recorded model under memory policies: deepum-replay [--FLAG=VALUE]... WORKLOAD");
-  const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
   try {
-    const absl::Status status = arguments.size() != 2
+    const std::vector<std::string> arguments = deepum_program::read_flags(
+        argc, argv,
+        "replays the steps of a recorded model under memory policies: deepum-replay [--FLAG=VALUE]... WORKLOAD");
+    const absl::Status status = arguments.size() != 1
                                     ? absl::InvalidArgumentError("give one workload, and options that begin with --")
-                                    : deepum::replay::run(arguments[1]);
+                                    : deepum::replay::run(arguments[0]);
     if (status.ok()) return 0;
     absl::FPrintF(stderr, "deepum-replay: %s\n", status.message());
   } catch (const std::exception& e) {

@@ -3,7 +3,7 @@
 
 usage: archive.py --out FILE [--title TEXT] FILE...
 
-Takes, in any order, what these programs write: train_gpt --json, deepum-replay --json, deepum-gpu-bench --json, and
+Takes, in any order, what these programs write: train_gpt --json, deepum-replay --json, deepum-bench-* --json, and
 bench/replay/study.py (results.json). A file that is none of them is named on the page. Needs matplotlib. One run with
 its trace is another page: report.py.
 """

@@ -2,11 +2,12 @@
 // touch pages that are known, and compares.
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "program/command_line.hpp"
 #include <deepum/cuda/check.hpp>
 #include <deepum/cuda/device.hpp>
+#include <deepum/cuda/faults/uvm_events.hpp>
 #include <deepum/cuda/managed_limit.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -16,7 +17,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,10 +35,6 @@ using deepum::bytes;
 using deepum::cuda::check;
 using clock_type = std::chrono::steady_clock;
 
-struct close_reader {
-  void operator()(deepum_uvm_events* e) const { deepum_uvm_events_close(e); }
-};
-using reader = std::unique_ptr<deepum_uvm_events, close_reader>;
 struct free_memory {
   void operator()(std::byte* p) const { (void)cudaFree(p); }
 };
@@ -49,24 +45,15 @@ double microseconds_since(clock_type::time_point begin) {
 
 std::vector<deepum_uvm_record> take_all(deepum_uvm_events* events) {
   std::vector<deepum_uvm_record> all;
-  std::array<deepum_uvm_record, 256> some{};
-  for (std::size_t n = some.size(); n == some.size();) {
-    n = deepum_uvm_events_take(events, some.data(), some.size());
-    all.insert(all.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(n));
-  }
+  deepum::cuda::take_uvm_records(events, [&](const deepum_uvm_record& r) { all.push_back(r); });
   return all;
 }
 
-reader open_reader(const std::byte* base, bytes size) {
+deepum::cuda::uvm_events open_reader(const std::byte* base, bytes size) {
   deepum_uvm_options options{};
   options.first = reinterpret_cast<std::uintptr_t>(base);
   options.size = size.count;
-  deepum_uvm_events* made = nullptr;
-  std::array<char, 512> message{};
-  if (const int code = deepum_uvm_events_open(&made, &options, message.data(), message.size()); code != 0) {
-    throw deepum::error(deepum::status::unsupported, message.data(), "deepum_uvm_events_open", code);
-  }
-  return reader(made);
+  return deepum::cuda::open_uvm_events(options);
 }
 
 // All pages to the host, in the way that leaves no trace on the device.
@@ -104,9 +91,8 @@ int run() {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 
   const auto began = clock_type::now();
-  reader events = open_reader(base, size);
-  deepum_uvm_counts counts{};
-  deepum_uvm_events_counts(events.get(), &counts);
+  deepum::cuda::uvm_events events = open_reader(base, size);
+  deepum_uvm_counts counts = deepum::cuda::counts_of(events.get());
   absl::PrintF("attached    in %.0f us, driver branch %u\n", microseconds_since(began), counts.driver_branch);
 
   // Known pages: the first bytes of scattered blocks.
@@ -156,11 +142,10 @@ int run() {
   with.reserve(5);
   std::uint64_t read = 0;
   for (int i = 0; i < 5; ++i) {
-    deepum_uvm_events_counts(events.get(), &counts);
-    const std::uint64_t before = counts.read;
+    const std::uint64_t before = deepum::cuda::counts_of(events.get()).read;
     with.push_back(fault_in(base, size, stream));
     (void)take_all(events.get());
-    deepum_uvm_events_counts(events.get(), &counts);
+    counts = deepum::cuda::counts_of(events.get());
     read = counts.read - before;
   }
   const bool complete = found == expected.size();
@@ -189,10 +174,12 @@ int run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("shows whether the driver tells this process of its page faults");
-  absl::ParseCommandLine(argc, argv);
   try {
-    return run();
+    const absl::Status read =
+        deepum_program::read_flags_alone(argc, argv, "shows whether the driver tells this process of its page faults");
+    if (read.ok()) return run();
+    absl::FPrintF(stderr, "deepum-faults: %s\n", read.message());
+    return 1;
   } catch (const deepum::error& e) {
     absl::FPrintF(stderr, "deepum-faults: %s\n", e.what());
     return e.code() == deepum::status::unsupported ? 77 : 1;

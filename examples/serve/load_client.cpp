@@ -3,13 +3,12 @@
 // has to stay flat; at the end it is told to stop while it is still writing.
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "httplib.h"
 #include "nlohmann/json.hpp"
+#include "program/command_line.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -442,9 +441,8 @@ int run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("puts a server of examples/serve under load and checks its answers");
-  absl::ParseCommandLine(argc, argv);
   try {
+    (void)deepum_program::read_flags(argc, argv, "puts a server of examples/serve under load and checks its answers");
     return run();
   } catch (const std::exception& e) {
     absl::FPrintF(stderr, "load_client: %s\n", e.what());

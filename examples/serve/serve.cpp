@@ -1,10 +1,7 @@
 // Serves texts of two models over HTTP. The models lie in one arena, which holds more than its share of the device.
 
-#include "../support/flags.hpp"
 #include "../train_gpt/backend_sim.hpp"
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +11,8 @@
 #include "absl/time/time.h"
 #include "http_server.hpp"
 #include "models.hpp"
+#include "program/command_line.hpp"
+#include "program/flags.hpp"
 #include "scheduler.hpp"
 #include "server_metrics.hpp"
 #include <deepum/metrics.hpp>
@@ -249,18 +248,15 @@ absl::Status run(const settings& s, const sigset_t& signals) {
 }  // namespace serve
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("serves texts of two models over HTTP, with less device memory than the two need");
-  const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
   try {
     const sigset_t signals = serve::keep_signals_back();
     serve::limit_open_files();
-    absl::Status status;
-    if (arguments.size() > 1) {
-      status = absl::InvalidArgumentError(absl::StrCat("'", arguments[1], "' is no option; options begin with --"));
-    } else if (const absl::StatusOr<serve::settings> s = serve::settings_from_flags(); s.ok()) {
-      status = serve::with_backend(s->run, [&]<class Backend>() { return serve::run<Backend>(*s, signals); });
-    } else {
-      status = s.status();
+    absl::Status status = deepum_program::read_flags_alone(
+        argc, argv, "serves texts of two models over HTTP, with less device memory than the two need");
+    if (status.ok()) {
+      const absl::StatusOr<serve::settings> s = serve::settings_from_flags();
+      status = s.ok() ? serve::with_backend(s->run, [&]<class Backend>() { return serve::run<Backend>(*s, signals); })
+                      : s.status();
     }
     if (status.ok()) return 0;
     absl::FPrintF(stderr, "serve: %s\n", status.message());

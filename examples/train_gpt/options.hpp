@@ -1,8 +1,8 @@
 #pragma once
 
-#include "../support/flags.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "program/flags.hpp"
 #include "shape.hpp"
 #include <deepum/units.hpp>
 

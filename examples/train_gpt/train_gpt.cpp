@@ -1,10 +1,7 @@
 // Trains a small transformer on the bytes of a text, under several policies, with less device memory than it needs, and
 // shows what each policy costs.
 
-#include "../support/json_file.hpp"
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -16,6 +13,8 @@
 #include "backend_sim.hpp"
 #include "model.hpp"
 #include "options.hpp"
+#include "program/command_line.hpp"
+#include "program/json_file.hpp"
 #include "recorded_step.hpp"
 #include "report.hpp"
 #include "text.hpp"
@@ -420,13 +419,10 @@ absl::Status run() {
 }  // namespace train_gpt
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("trains a transformer with less device memory than it needs, under several policies");
-  const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
   try {
-    const absl::Status status =
-        arguments.size() > 1
-            ? absl::InvalidArgumentError(absl::StrCat("'", arguments[1], "' is no option; options begin with --"))
-            : train_gpt::run();
+    absl::Status status = deepum_program::read_flags_alone(
+        argc, argv, "trains a transformer with less device memory than it needs, under several policies");
+    if (status.ok()) status = train_gpt::run();
     if (status.ok()) return 0;
     absl::FPrintF(stderr, "train_gpt: %s\n", status.message());
   } catch (const std::exception& e) {

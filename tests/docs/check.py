@@ -148,10 +148,17 @@ class Programs:
         self.cmake_options = {a or b for a, b in self.cmake_options}
 
     def add(self, name, sources):
+        """A program has the flags of its sources, and of each *_flags.hpp that they include. Dashes may stand for
+        underscores in their names (program/command_line.hpp)."""
         known = {"--help", "--helpfull", "--helpon", "--flagfile"}
+        sources = list(sources)
         for s in sources:
-            for kind, flag in re.findall(r"ABSL_FLAG\(\s*([^,]+),\s*(\w+)", s.read_text(encoding="utf-8")):
-                known |= {f"--{flag}"} | ({f"--no{flag}"} if kind == "bool" else set())
+            text = s.read_text(encoding="utf-8")
+            for kind, flag in re.findall(r"ABSL_FLAG\(\s*([^,]+),\s*(\w+)", text):
+                names = {flag} | ({f"no{flag}"} if kind == "bool" else set())
+                known |= {f"--{n}" for n in names} | {f"--{n.replace('_', '-')}" for n in names}
+            shared = [self.root / "bench" / f"{h}.cpp" for h in re.findall(r'#include "(gpu/\w+/\w+_flags)\.hpp"', text)]
+            sources += [f for f in shared if f not in sources]
         self.flags[name] = known
 
     def complaints(self, words):

@@ -1,6 +1,6 @@
 // The file that programs write their results to: there is one when there are results, and not before.
 
-#include "../../examples/support/json_file.hpp"
+#include "program/json_file.hpp"
 
 #include "nlohmann/json.hpp"
 #include "run_program.hpp"

@@ -3,11 +3,11 @@
 
 #include "gpu_bench/host_kernels.hpp"
 
-#include "../../examples/train_gpt/bf16.hpp"
-#include "../../examples/train_gpt/kernels_cuda.hpp"
 #include "cuda/fake_cuda.hpp"
-#include "gpu/kernels.hpp"
-#include "gpu/layer_kernels.hpp"
+#include "examples/train_gpt/bf16.hpp"
+#include "examples/train_gpt/kernels_cuda.hpp"
+#include "gpu/library/kernels.hpp"
+#include "gpu/library/layer_kernels.hpp"
 #include "property/random_program.hpp"
 
 #include <cublas_v2.h>

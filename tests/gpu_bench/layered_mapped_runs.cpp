@@ -1,6 +1,6 @@
 // The layered programs of the GPU benchmark on mapped memory.
 
-#include "gpu/memory_kinds.hpp"
+#include "gpu/library/memory_kinds.hpp"
 #include "gpu_bench/layered_checks.hpp"
 #include <deepum/core/plan.hpp>
 #include <deepum/units.hpp>

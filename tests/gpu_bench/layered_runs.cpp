@@ -1,11 +1,14 @@
 // The layered programs of the GPU benchmark on managed memory, by hand, and what they are made of.
 
 #include "cuda/fake_cuda.hpp"
-#include "gpu/hand_memory.hpp"
-#include "gpu/layer_executor.hpp"
-#include "gpu/layered_step.hpp"
-#include "gpu/layered_systems.hpp"
-#include "gpu/memory_kinds.hpp"
+#include "gpu/library/gpt_layers.hpp"
+#include "gpu/library/hand_memory.hpp"
+#include "gpu/library/infer_layers.hpp"
+#include "gpu/library/layer_executor.hpp"
+#include "gpu/library/layered_step.hpp"
+#include "gpu/library/layered_systems.hpp"
+#include "gpu/library/memory_kinds.hpp"
+#include "gpu/opponents/by_hand.hpp"
 #include "gpu_bench/layered_checks.hpp"
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -157,29 +160,28 @@ TEST_CASE("a sweep through a small budget leaves what it should, beside launches
   check_churn<managed_memory>(0_B);
 }
 
-TEST_CASE("choices that a memory does not know are refused, and the run goes on") {
+TEST_CASE("managed memory runs without chunks of its own, and with the choice of one") {
   const without_gpu setting;
   churn_runs<managed_memory> churn(settings_for<managed_memory>({"auto"}),
                                    {.size = 16_MiB, .budget = 8_MiB, .group = 2_MiB, .sweeps = 1}, {0_B, 4_MiB}, 10);
   const std::vector<churn_result> all = churn.run();
   REQUIRE(all.size() == 3);
   CHECK(all[1].skipped == "");
-  struct options_with_chunk {
-    bytes chunk{};
-  } with;
-  choose_chunk(with, 4_MiB);
-  CHECK(with.chunk == 4_MiB);
-  struct options_without {
-  } without;
-  deepum::cuda::device_options device;
-  choose_evicted(device, true);
-  CHECK(device.evicted == deepum::cuda::evicted_chunks::host_mapped);
-  choose_evicted(device, false);
-  CHECK(device.evicted == deepum::cuda::evicted_chunks::unmapped);
-  CHECK_THROWS_AS(choose_chunk(without, 4_MiB), deepum::error);
-  choose_chunk(without, 0_B);
-  CHECK_THROWS_AS(choose_write_back(without, true), deepum::error);
-  choose_write_back(without, std::nullopt);
+}
+
+TEST_CASE("what a run chooses of memory and policies reaches the device and the policy") {
+  bench_settings settings;
+  const bytes chunk = deepum::cuda::device_options{}.chunk;
+  CHECK(device_options_of(settings).chunk == chunk);
+  CHECK(device_options_of(settings).evicted == deepum::cuda::evicted_chunks::unmapped);
+  CHECK(tuning_of(settings).write_back == deepum::policy_options{}.write_back);
+  settings.choices = {.chunk = 4_MiB, .host_mapped = true, .host_limit = 1_GiB, .write_back_early = false};
+  settings.feed = deepum::cuda::fault_source::none;
+  CHECK(device_options_of(settings).chunk == 4_MiB);
+  CHECK(device_options_of(settings).evicted == deepum::cuda::evicted_chunks::host_mapped);
+  CHECK(device_options_of(settings).host_limit == 1_GiB);
+  CHECK(device_options_of(settings).faults == deepum::cuda::fault_source::none);
+  CHECK(!tuning_of(settings).write_back);
   CHECK_THROWS_AS(with_memory("unknown", []<class Memory>() {}), deepum::error);
 }
 

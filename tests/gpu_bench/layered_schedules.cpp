@@ -1,13 +1,15 @@
 // What the layered programs of the GPU benchmark work out before they measure: steps, prefetching by hand, the least
 // traffic, the largest batch.
 
-#include "gpu/churn_shape.hpp"
-#include "gpu/largest_batch.hpp"
-#include "gpu/layered_report.hpp"
-#include "gpu/layered_step.hpp"
-#include "gpu/least_traffic.hpp"
-#include "gpu/memory_watch.hpp"
-#include "gpu/pipeline_planner.hpp"
+#include "gpu/library/gpt_layers.hpp"
+#include "gpu/library/infer_layers.hpp"
+#include "gpu/library/layered_report.hpp"
+#include "gpu/library/layered_step.hpp"
+#include "gpu/library/least_traffic.hpp"
+#include "gpu/library/memory_watch.hpp"
+#include "gpu/opponents/pipeline_planner.hpp"
+#include "gpu/programs/churn_shape.hpp"
+#include "gpu/programs/largest_batch.hpp"
 #include "gpu_bench/unit_programs.hpp"
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>

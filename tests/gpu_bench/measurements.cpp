@@ -1,17 +1,17 @@
 // The GPU benchmark's memory systems and programs, on a CUDA runtime without a GPU.
 
 #include "cuda/fake_cuda.hpp"
-#include "gpu/bench_system.hpp"
-#include "gpu/double_managed.hpp"
-#include "gpu/double_pinned.hpp"
-#include "gpu/feed_runs.hpp"
-#include "gpu/fits_runs.hpp"
-#include "gpu/gather_runs.hpp"
-#include "gpu/hand_memory.hpp"
-#include "gpu/kernels.hpp"
-#include "gpu/measure_links.hpp"
-#include "gpu/model_runs.hpp"
-#include "gpu/policy_checks.hpp"
+#include "gpu/library/bench_system.hpp"
+#include "gpu/library/hand_memory.hpp"
+#include "gpu/library/kernels.hpp"
+#include "gpu/library/measure_links.hpp"
+#include "gpu/opponents/double_managed.hpp"
+#include "gpu/opponents/double_pinned.hpp"
+#include "gpu/programs/feed_runs.hpp"
+#include "gpu/programs/fits_runs.hpp"
+#include "gpu/programs/gather_runs.hpp"
+#include "gpu/programs/model_runs.hpp"
+#include "gpu/programs/policy_checks.hpp"
 #include "gpu_bench/host_kernels.hpp"
 #include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>

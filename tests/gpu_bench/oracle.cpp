@@ -2,9 +2,11 @@
 
 #include "replay/oracle.hpp"
 
-#include "gpu/layered_step.hpp"
-#include "gpu/oracle_step.hpp"
-#include "gpu/report.hpp"
+#include "gpu/library/gpt_layers.hpp"
+#include "gpu/library/infer_layers.hpp"
+#include "gpu/library/layered_step.hpp"
+#include "gpu/library/oracle_step.hpp"
+#include "gpu/library/report.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/error.hpp>

@@ -1,8 +1,8 @@
 // A recorded step as lp_bound.py reads it.
 
-#include "gpu/recorded_step.hpp"
+#include "gpu/library/recorded_step.hpp"
 
-#include "gpu/step_program.hpp"
+#include "gpu/library/step_program.hpp"
 #include "nlohmann/json.hpp"
 #include "replay/step_json.hpp"
 #include <deepum/core/launch.hpp>

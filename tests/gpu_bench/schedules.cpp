@@ -1,10 +1,10 @@
 // What the GPU benchmark works out before it measures: segments, what moves when, the least traffic, what it refuses.
 
-#include "gpu/least_traffic.hpp"
-#include "gpu/report.hpp"
-#include "gpu/residency_planner.hpp"
-#include "gpu/safety.hpp"
-#include "gpu/step_program.hpp"
+#include "gpu/library/least_traffic.hpp"
+#include "gpu/library/report.hpp"
+#include "gpu/library/safety.hpp"
+#include "gpu/library/step_program.hpp"
+#include "gpu/opponents/residency_planner.hpp"
 #include "gpu_bench/unit_programs.hpp"
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>

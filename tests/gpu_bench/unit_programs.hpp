@@ -1,7 +1,7 @@
 // Programs of units for the tests of planners.
 #pragma once
 
-#include "gpu/step_program.hpp"
+#include "gpu/library/step_program.hpp"
 #include <deepum/core/launch.hpp>
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/cuda/faults/fault_feed.hpp>
+#include <deepum/cuda/faults/uvm_events.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -9,12 +10,6 @@
 #include <memory>
 #include <string>
 #include <vector>
-
-#ifdef DEEPUM_KERNEL_HELPER
-#include <deepum_uvm_events.h>
-
-#include <array>
-#endif
 
 namespace deepum {
 inline namespace v0 {
@@ -35,28 +30,19 @@ class driver_fault_feed final : public fault_feed {
     options.first = reinterpret_cast<std::uintptr_t>(base);
     options.size = size.count;
     options.system = system;
-    deepum_uvm_events* made = nullptr;
-    std::array<char, 256> message{};
-    if (const int code = deepum_uvm_events_open(&made, &options, message.data(), message.size()); code != 0) {
-      throw error(status::unsupported, message.data(), "deepum_uvm_events_open", code);
-    }
-    events_.reset(made);
+    events_ = open_uvm_events(options);
   }
 
   [[nodiscard]] std::string name() const override { return "driver"; }
   void take(std::vector<fault_sample>& out) override {
-    for (std::size_t taken = records_.size(); taken == records_.size();) {
-      taken = deepum_uvm_events_take(events_.get(), records_.data(), records_.size());
-      for (std::size_t i = 0; i < taken; ++i) {
-        const deepum_uvm_record& r = records_[i];
-        // A prefetch instruction says nothing of what the kernel uses.
-        if (r.kind == DEEPUM_UVM_FAULT && r.access != DEEPUM_UVM_PREFETCH_ACCESS) {
-          out.push_back({static_cast<std::uintptr_t>(r.address),
-                         r.access == DEEPUM_UVM_READ ? access::read : access::update,
-                         nanoseconds{static_cast<std::int64_t>(r.gpu_time)}});
-        }
+    take_uvm_records(events_.get(), [&](const deepum_uvm_record& r) {
+      // A prefetch instruction says nothing of what the kernel uses.
+      if (r.kind == DEEPUM_UVM_FAULT && r.access != DEEPUM_UVM_PREFETCH_ACCESS) {
+        out.push_back({static_cast<std::uintptr_t>(r.address),
+                       r.access == DEEPUM_UVM_READ ? access::read : access::update,
+                       nanoseconds{static_cast<std::int64_t>(r.gpu_time)}});
       }
-    }
+    });
   }
   /// Without its thread the feed goes on: `take` reads the driver's queue itself.
   [[nodiscard]] bool alive() const override { return true; }
@@ -64,18 +50,10 @@ class driver_fault_feed final : public fault_feed {
     const deepum_uvm_counts c = counts();
     return c.dropped_faults + c.dropped_by_ring + c.dropped_by_resync;
   }
-  [[nodiscard]] deepum_uvm_counts counts() const {
-    deepum_uvm_counts c{};
-    deepum_uvm_events_counts(events_.get(), &c);
-    return c;
-  }
+  [[nodiscard]] deepum_uvm_counts counts() const { return counts_of(events_.get()); }
 
  private:
-  struct close {
-    void operator()(deepum_uvm_events* e) const { deepum_uvm_events_close(e); }
-  };
-  std::unique_ptr<deepum_uvm_events, close> events_;
-  std::vector<deepum_uvm_record> records_{512};
+  uvm_events events_;
 };
 
 /// @errors  `status::unsupported`.

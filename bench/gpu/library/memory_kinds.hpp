@@ -1,0 +1,64 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/cuda/device.hpp>
+#include <deepum/cuda/managed_memory.hpp>
+#include <deepum/cuda/mapped_memory.hpp>
+#include <deepum/cuda/stream.hpp>
+#include <deepum/error.hpp>
+#include <deepum/policy/policy_options.hpp>
+#include <deepum/units.hpp>
+
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace deepum::gpu_bench {
+
+/// The word for flags, tables and JSON.
+template <class Memory>
+inline constexpr const char* name_of_memory = std::is_same_v<Memory, cuda::managed_memory> ? "managed" : "mapped";
+
+/// What a run chooses of the memory and of policies, where they let it.
+struct memory_choices {
+  bytes chunk{};                           ///< of mapped memory: what is mapped at a time; 0: its own choice
+  bool host_mapped = false;                ///< of mapped memory: evicted chunks are the host's at their addresses
+  bytes host_limit{};                      ///< host memory of mapped memory at most; 0: what the host gives
+  std::optional<bool> write_back_early{};  ///< whether policies clean blocks ahead; nothing: their own choice
+};
+
+/// Bytes that one block of a memory has.
+template <class Memory>
+[[nodiscard]] bytes block_of_memory(const Memory& memory) {
+  if constexpr (requires { memory.block(); }) {
+    return memory.block();
+  } else {
+    return block_size;
+  }
+}
+
+/// Host memory that holds contents, as the memory counts; nothing where it does not.
+template <class Memory>
+[[nodiscard]] std::optional<bytes> host_memory_of(const Memory& memory) {
+  if constexpr (requires { memory.host_memory(); }) {
+    return memory.host_memory();
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// Calls `f.template operator()<Memory>()` for the kind of this name.
+/// @errors  `status::unsupported` where there is none of that name.
+template <class F>
+decltype(auto) with_memory(const std::string& name, F&& f) {
+  if (name == "mapped") {
+    return std::forward<F>(f).template operator()<cuda::mapped_memory>();
+  }
+  if (name != "managed") {
+    throw error(status::unsupported, "there is no " + name + " memory; there are managed and mapped");
+  }
+  return std::forward<F>(f).template operator()<cuda::managed_memory>();
+}
+
+}  // namespace deepum::gpu_bench
