@@ -178,11 +178,11 @@ bool gpu::discard(block_range range, std::uint64_t ticket) {
     return true;
   }
   const bool done = give_up(range, ticket, reason::dead);
-  for_each_block(range, [&](block_id b) {
+  for (const block_id b : range) {
     if (!map_.present(b)) {
       map_.discard(b);
     }
-  });
+  }
   complete({schedule_event::drop, range, ticket}, done);
   stir();
   return true;
@@ -191,10 +191,10 @@ bool gpu::discard(block_range range, std::uint64_t ticket) {
 // Room is taken without a copy.
 void gpu::place_new(block_range range, std::uint64_t ticket) {
   note(schedule_event::make_new, range);
-  for_each_block(range, [&](block_id b) {
+  for (const block_id b : range) {
     map_.arrive(b, backed_);
     placed_at_[b.value] = now();
-  });
+  }
   report(device_event::kind::arrived, range, ticket);
 }
 
@@ -202,8 +202,9 @@ void gpu::place_new(block_range range, std::uint64_t ticket) {
 // policy that takes it and frees it in turn would do so without end before anything else happens.
 bool gpu::just_placed(block_range range) const {
   bool any = false;
-  for_each_block(range,
-                 [&](block_id b) { any = any || (map_.resident(b) && placed_at_[b.value] + least_stay > now()); });
+  for (const block_id b : range) {
+    any = any || (map_.resident(b) && placed_at_[b.value] + least_stay > now());
+  }
   return any;
 }
 
@@ -215,7 +216,9 @@ bool gpu::give_up(block_range range, std::uint64_t ticket, reason why) {
         prefix(range, [&](block_id b) { return map_.resident(b) && map_[b].moving == motion::none && !in_use(b); });
     if (!gone.empty()) {
       note(schedule_event::drop, gone);
-      for_each_block(gone, [&](block_id b) { map_.drop(b); });
+      for (const block_id b : gone) {
+        map_.drop(b);
+      }
       report(device_event::kind::departed, gone, ticket, why);
     } else {
       all_gone = all_gone && !map_.present(range.first);
@@ -260,11 +263,15 @@ void gpu::work_in() {
 void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
   const nanoseconds time = copy_time(costs_.h2d_gbps, range.count);
   note(schedule_event::copy_in, range, time);
-  for_each_block(range, [&](block_id b) { map_.start_arriving(b); });
+  for (const block_id b : range) {
+    map_.start_arriving(b);
+  }
   in_.busy = true;
   after(time, [this, range, ticket, last, began = now()] {
     in_.busy = false;
-    for_each_block(range, [&](block_id b) { map_.arrive(b, backed_); });
+    for (const block_id b : range) {
+      map_.arrive(b, backed_);
+    }
     report(device_event::kind::arrived, range, ticket, reason::fault, began);
     if (ticket == 0) {
       end_fault();
@@ -308,11 +315,15 @@ void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t t
   const bool stays = what == schedule_event::copy_clean;
   const nanoseconds time = copy_time(costs_.d2h_gbps, range.count);
   note(what, range, time);
-  for_each_block(range, [&](block_id b) { stays ? map_.start_cleaning(b) : map_.start_leaving(b); });
+  for (const block_id b : range) {
+    stays ? map_.start_cleaning(b) : map_.start_leaving(b);
+  }
   out_.busy = true;
   after(time, [this, range, ticket, last, stays, began = now()] {
     out_.busy = false;
-    for_each_block(range, [&](block_id b) { stays ? map_.clean(b) : map_.depart(b); });
+    for (const block_id b : range) {
+      stays ? map_.clean(b) : map_.depart(b);
+    }
     if (!stays) {
       report(device_event::kind::departed, range, ticket, reason::make_room, began);
     }
@@ -478,7 +489,9 @@ void gpu::finish() {
   running_ = false;
   faulted_ = false;
   for (const block_range r : head.touched->writes) {
-    for_each_block(r, [&](block_id b) { map_.write(b); });
+    for (const block_id b : r) {
+      map_.write(b);
+    }
   }
   device_event e;
   e.what = device_event::kind::launch_finished;
