@@ -450,9 +450,7 @@ class lockstep_run {
 
   void open_view(const step& s) {
     shadow& m = world_.memory;
-    const auto cells = m.cells(s.a);
-    const bool refused = s.mode == deepum::access::read &&
-                         std::any_of(cells.begin(), cells.end(), [](const shadow::cell& c) { return c.given_up; });
+    const bool refused = s.mode == deepum::access::read && m.gave_up_any(s.a);
     await(s.a);
     auto words = std::unique_ptr<deepum::host_view<word>>();
     try {

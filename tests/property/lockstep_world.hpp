@@ -25,7 +25,6 @@ struct lockstep_options {
   std::uint8_t streams = 2;  ///< of each arena
   bool alone = true;         ///< no other thread uses the arenas
   bool time_is_virtual = true;
-  bool plans = false;  ///< now and then several steps that only together show something
 };
 
 /// What a program in lockstep has going on. The library's side of it is with the run.
@@ -43,6 +42,8 @@ struct lockstep_world {
     std::vector<std::uint32_t> generations{};            ///< of the buffers of all operands
     std::uint8_t stream = 0;
   };
+
+  static constexpr std::size_t most_graphs = 3;
 
   shadow memory{};
   std::vector<view> views{};
@@ -75,9 +76,7 @@ struct lockstep_world {
     }
     const std::set<std::size_t> touched = memory.blocks(pieces, block);
     return std::any_of(views.begin(), views.end(), [&](const view& v) {
-      const std::set<std::size_t> viewed = memory.blocks({v.what}, block);
-      return v.mode != deepum::access::read &&
-             std::any_of(viewed.begin(), viewed.end(), [&](std::size_t b) { return touched.contains(b); });
+      return v.mode != deepum::access::read && overlap(memory.blocks({v.what}, block), touched);
     });
   }
   /// On memory that never faults: a view of the host writes something.
@@ -87,10 +86,8 @@ struct lockstep_world {
   }
   [[nodiscard]] bool overlaps_view(const std::vector<piece>& pieces) const {
     const std::set<std::size_t> touched = memory.blocks(pieces, block);
-    return std::any_of(views.begin(), views.end(), [&](const view& v) {
-      const std::set<std::size_t> viewed = memory.blocks({v.what}, block);
-      return std::any_of(viewed.begin(), viewed.end(), [&](std::size_t b) { return touched.contains(b); });
-    });
+    return std::any_of(views.begin(), views.end(),
+                       [&](const view& v) { return overlap(memory.blocks({v.what}, block), touched); });
   }
   /// Whether memory of a graph was given back since it was recorded.
   [[nodiscard]] bool lost_memory(const graph& g) const {
@@ -128,8 +125,7 @@ struct lockstep_world {
         (s.a.buffer == s.b.buffer || s.a.n != s.b.n || memory.of(s.a).unit != memory.of(s.b).unit)) {
       return false;
     }
-    if (hides_b(s) && std::any_of(memory.cells(s.b).begin(), memory.cells(s.b).end(),
-                                  [](const shadow::cell& c) { return c.given_up; })) {
+    if (hides_b(s) && memory.gave_up_any(s.b)) {
       return false;  // what is not declared is not in use again
     }
     const std::vector<shadow::named> operands = memory.operands(s);
@@ -186,8 +182,16 @@ struct lockstep_world {
     return b.alive && p.n != 0 && p.first < b.size() && p.n <= b.size() - p.first && b.writing_views == 0 &&
            (mode == deepum::access::read || b.reading_views == 0);
   }
+  /// Whether the host may open a view: a read of what was given up is to be refused.
+  [[nodiscard]] bool may_open(const step& s) const {
+    return views.size() < 3 && usable(s.a, s.mode) && !(faultless && overlap(busy(), memory.blocks({s.a}, block))) &&
+           (options.alone || holds.empty());
+  }
 
  private:
+  [[nodiscard]] static bool overlap(const std::set<std::size_t>& blocks, const std::set<std::size_t>& others) {
+    return std::any_of(blocks.begin(), blocks.end(), [&](std::size_t b) { return others.contains(b); });
+  }
   /// Where others hold memory, too, a thread that holds some launches nothing else: they could wait for each other.
   [[nodiscard]] bool beside_held(bool scratch, const std::vector<piece>& touched) const {
     if (options.alone || holds.empty()) {

@@ -42,6 +42,8 @@ class shadow {
     std::vector<std::uint32_t> part_ends{};  ///< in units; empty: not split
 
     [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(cells.size()); }
+    /// No view and no hold is on it.
+    [[nodiscard]] bool unused() const { return reading_views + writing_views + holds == 0; }
     [[nodiscard]] std::size_t bytes() const { return std::size_t{unit} * cells.size() * sizeof(word); }
   };
   /// An operand of a launch as the library has to understand it.
@@ -61,6 +63,11 @@ class shadow {
   }
   [[nodiscard]] word* address(const piece& p) const { return of(p).address + std::size_t{p.first} * of(p).unit; }
   [[nodiscard]] std::size_t words(const piece& p) const { return std::size_t{p.n} * of(p).unit; }
+
+  [[nodiscard]] bool gave_up_any(const piece& p) const {
+    const auto all = cells(p);
+    return std::any_of(all.begin(), all.end(), [](const cell& c) { return c.given_up; });
+  }
 
   /// What a pointer to the piece means without a size.
   [[nodiscard]] piece part(const piece& p) const {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -12,7 +13,7 @@
 
 namespace deepum_test {
 
-/// Keeps what a program did last, and ends the process with it when nothing more happens for a minute.
+/// Keeps what a program did last, or all of it where it runs alone (DEEPUM_TEST_SEED), and ends the process with it when nothing more happens for a minute.
 class watched_story {
  public:
   explicit watched_story(std::string program) : program_(std::move(program)), thread_([this] { watch(); }) {}
@@ -31,7 +32,7 @@ class watched_story {
   void next(std::string what) {
     const std::lock_guard lock(mutex_);
     last_.push_back(std::to_string(count_++) + ": " + std::move(what));
-    if (last_.size() > kept) {
+    if (last_.size() > kept_) {
       last_.pop_front();
     }
   }
@@ -47,8 +48,6 @@ class watched_story {
 #else
   static constexpr auto patience = std::chrono::seconds(60);
 #endif
-  static constexpr std::size_t kept = 60;
-
   [[nodiscard]] std::string story_locked() const {
     std::string all = program_;
     for (const std::string& line : last_) {
@@ -69,6 +68,7 @@ class watched_story {
     }
   }
 
+  const std::size_t kept_ = std::getenv("DEEPUM_TEST_SEED") != nullptr ? std::numeric_limits<std::size_t>::max() : 60;
   std::string program_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
