@@ -226,7 +226,8 @@ class step_maker {
         continue;
       }
       i.ends = step::ending::well;
-      if (allowed(i, used) && !world_.beside_written_view(shadow::pieces(world_.memory.operands(i)))) {
+      if (allowed(i, used) && !world_.beside_written_view(shadow::pieces(world_.memory.operands(i))) &&
+          !counts_on_overwritten(i, outer)) {
         const std::vector<piece> more = shadow::pieces(world_.memory.operands(i));
         used.insert(used.end(), more.begin(), more.end());
         s.inner.push_back(i);
@@ -245,6 +246,18 @@ class step_maker {
       }
     }
     return s;
+  }
+
+  /// Whether a launch within a call needs what that has declared to overwrite.
+  [[nodiscard]] bool counts_on_overwritten(const step& inner, const step& outer) const {
+    const std::vector<shadow::named> declared = world_.memory.operands(outer);
+    const std::vector<shadow::named> used = world_.memory.operands(inner);
+    return std::any_of(used.begin(), used.end(), [&](const shadow::named& u) {
+      return u.mode != deepum::access::overwrite &&
+             std::any_of(declared.begin(), declared.end(), [&](const shadow::named& d) {
+               return d.mode == deepum::access::overwrite && d.what.buffer == u.what.buffer;
+             });
+    });
   }
 
   // --- the host, and contents that are given up --------------------------------------------------------------------
