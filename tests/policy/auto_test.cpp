@@ -315,6 +315,18 @@ TEST_CASE("dead contents make room first, and are neither moved nor fetched") {
   }
 }
 
+TEST_CASE("dead contents that a launch in flight brings to the device are not moved from there") {
+  bench t{16, 2};
+  t.resident({1});
+  t.d.map.write_on_host(block_id{2});
+  t.d.make_dead(blocks(2));
+  CHECK(t.planned(action::discard) == numbers{2});  // cannot be carried out yet
+  t.d.carry_out({.what = action::prefetch, .range = blocks(2)});
+  t.d.issue(honest("a", {reads(8)}));
+  CHECK(t.planned(action::discard) == numbers{2});
+  CHECK(t.planned(action::evict).empty());
+}
+
 TEST_CASE("where invalidation is off dead contents are moved") {
   policy_options o;
   o.invalidate = false;
