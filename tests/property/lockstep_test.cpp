@@ -110,11 +110,11 @@ void run_all(std::size_t programs) {
 // Ten times as many under --full: a million launches on each kind of memory, and 10^5 under each sanitizer.
 
 TEST_CASE("managed memory holds what a shadow says, whatever the program does") {
-  run_all<sim::managed_memory>(scaled(350));
+  run_all<sim::managed_memory>(scaled(365));
 }
 
 TEST_CASE("memory that never faults holds what a shadow says, whatever the program does") {
-  run_all<sim::mapped_memory>(scaled(350));
+  run_all<sim::mapped_memory>(scaled(365));
 }
 
 /// Programs of three threads in one arena, each with streams and a shadow of its own. Each may hold memory that the
