@@ -13,7 +13,8 @@
 
 namespace deepum_test {
 
-/// Keeps what a program did last, or all of it where it runs alone (DEEPUM_TEST_SEED), and ends the process with it when nothing more happens for a minute.
+/// Keeps what a program did last, or all of it where it runs alone (DEEPUM_TEST_SEED), and ends the process with it
+/// when nothing more happens for a minute.
 class watched_story {
  public:
   explicit watched_story(std::string program) : program_(std::move(program)), thread_([this] { watch(); }) {}
