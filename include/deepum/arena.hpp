@@ -2,10 +2,11 @@
 
 #include <deepum/arena/allocation_table.hpp>
 #include <deepum/arena/checker.hpp>
+#include <deepum/arena/declaration.hpp>
+#include <deepum/arena/given_up.hpp>
 #include <deepum/arena/host_guard.hpp>
 #include <deepum/arena/lending.hpp>
 #include <deepum/arena/new_memory.hpp>
-#include <deepum/arena/overlaps.hpp>
 #include <deepum/arena/reports.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
@@ -503,29 +504,13 @@ class arena {
   ///                which never faults, `status::invalid_argument` where it reaches past its allocation. A plain
   ///                pointer into free memory is logged once instead, and left out.
   void name_operands(std::string_view launch, std::span<const operand> operands, std::vector<named_operand>& out) {
-    out.clear();
     bool stray = false;
     {
       const std::lock_guard lock(mutex_);
-      for (const operand& o : operands) {
-        if (o.size.count == 0) {
-          continue;
-        }
-        if (!contains(o.address)) {
-          refuse_other_arena(launch, "operand", static_cast<std::size_t>(&o - operands.data()) + 1, o.address);
-          continue;
-        }
-        const std::optional<named_bytes> named = named_by(launch, o);
-        if (named) {
-          out.push_back({*named, o.mode, o.size != operand::whole, o.scratch});
-        }
-        stray = stray || !named;
-      }
-      stray = stray && note_name(stray_launches_, launch);
+      stray = name(launch, operands, out);
     }
     if (stray) {
-      say("launch '" + std::string(launch) +
-          "' has a pointer argument into memory that was given back; it must not use it (logged once)");
+      say_stray(launch);
     }
   }
   /// What is done in several launches is checked as a whole before the first of them.
@@ -534,7 +519,7 @@ class arena {
     std::vector<named_operand> named;
     name_operands(launch, {&o, 1}, named);
     const std::lock_guard lock(mutex_);
-    check_reads(launch, named);
+    given_up_.check_reads(launch, named);
   }
   /// The other arena that an address lies in, whose memory never faults; nullptr where it lies in none. No lock for
   /// memory of this arena and of the host.
@@ -559,15 +544,7 @@ class arena {
   /// The blocks that the operands of one launch touch.
   /// @param out  Emptied first. An overwrite counts only for whole blocks that nothing else in the list touches.
   void declare(std::span<const named_operand> operands, std::vector<block_access>& out) const {
-    out.clear();
-    bool overwrites = false;
-    for (const named_operand& o : operands) {
-      overwrites = overwrites || o.mode == access::overwrite;
-      append(out, o.where.span, o.mode);
-    }
-    if (overwrites) {
-      detail::degrade_overlapped(out);
-    }
+    detail::blocks_of(operands, block_grid{block()}, out);
   }
   /// The same for operands that were not named before. @errors  Those of `name_operands`.
   void declare(std::span<const operand> operands, std::vector<block_access>& out) {
@@ -581,7 +558,7 @@ class arena {
     const std::lock_guard lock(mutex_);
     for (const named_operand& o : operands) {
       if (!table_.exists(o.where)) {
-        throw error(status::invalid_argument, "graph '" + std::string(graph) + "' uses " + text_of(o) +
+        throw error(status::invalid_argument, "graph '" + std::string(graph) + "' uses " + detail::text_of(o) +
                                                   " which were given back after it was recorded; record it again");
       }
     }
@@ -597,32 +574,26 @@ class arena {
   launch_id submit(launch_record&& record, std::span<const named_operand> operands) {
     engine_.check(record);
     keep_pace();
-    std::vector<block_range> unsettled;
-    std::string warning;
-    bool reads_dead = false;
-    launch_id id{};
-    {
-      const std::lock_guard lock(mutex_);
-      if (gives_up_any(operands)) {
-        check_reads(record.name, operands);
-        if (order_) {
-          check_updates(record.name, operands);
-        }
-        unsettled = use_again(record.name, operands, warning);
-        reads_dead = gives_up_any(operands);
-      }
-      id = engine_.report(std::move(record));
-    }
+    return report(std::unique_lock(mutex_), std::move(record), operands, false);
+  }
+  /// The same for operands that were not named before: they are named and reported in one hold of the lock.
+  /// @param record  With everything but its number and its accesses.
+  /// @param out     What it declares; blocks only where memory never faults.
+  /// @errors        Those of `name_operands`, too.
+  launch_id submit(launch_record&& record, std::span<const operand> operands, declaration& out) {
+    keep_pace();
+    std::unique_lock lock(mutex_);
+    const bool stray = name(record.name, operands, out.operands);
+    declare(out.operands, record.accesses);
     if constexpr (faultless_memory_kind<Memory>) {
-      if (reads_dead) {
-        engine_.catch_up();  // else nobody knows that blocks of which nothing is in use have to be there, too
-      }
+      out.blocks = record.accesses;  // they are waited for
     }
-    if (!warning.empty()) {
-      say(warning);
+    if (!engine_.surely_fits(record)) {
+      lock.unlock();  // what comes may wait for the engine
+      engine_.check(record);
+      lock.lock();
     }
-    settle(unsettled);
-    return id;
+    return report(std::move(lock), std::move(record), out.operands, stray);
   }
   /// While it lives, this thread is enqueuing what belongs to a launch: `allocate` must not wait for that.
   class enqueuing {
@@ -688,6 +659,14 @@ class arena {
   ///               where it would wait.
   template <class Later>
   void await_admission(launch_id id, stream_id stream, std::string_view name, Later&& later) {
+    if (engine_.has_to_ask()) {
+      await_turn(id, stream, name, std::forward<Later>(later));
+    }
+  }
+
+ private:
+  template <class Later>
+  void await_turn(launch_id id, stream_id stream, std::string_view name, Later&& later) {
     const std::size_t outer = enqueuing::count(*this);
     if (engine_.admitted(id, stream, outer)) {
       return;
@@ -725,6 +704,8 @@ class arena {
       throw;
     }
   }
+
+ public:
   /// In which launches run, in checked mode; else null.
   [[nodiscard]] detail::launch_order* order() const { return order_.get(); }
   /// What sees that new memory is filled; null where nothing does.
@@ -905,96 +886,69 @@ class arena {
     }
   }
 
-  [[nodiscard]] bool gives_up_any(std::span<const named_operand> operands) const {
-    return std::any_of(operands.begin(), operands.end(),
-                       [&](const named_operand& o) { return table_.given_up(o.where.span).count != 0; });
-  }
-  /// Bytes of a span that were given up and that none of the operands writes.
-  [[nodiscard]] bytes lost_in(byte_span span, std::span<const named_operand> operands) const {
-    for (const named_operand& o : operands) {
-      const byte_span written = o.where.span;
-      if (o.mode == access::read || !overlap(written, span)) {
+  /// The bytes that operands of one launch name; see `name_operands`. Under the lock.
+  /// @returns  Whether one of them is a plain pointer into free memory, and that is worth a line in the log.
+  bool name(std::string_view launch, std::span<const operand> operands, std::vector<named_operand>& out) {
+    out.resize(operands.size());
+    std::size_t count = 0;
+    bool stray = false;
+    for (const operand& o : operands) {
+      if (o.size.count == 0) {
         continue;
       }
-      const bytes end = span.offset + span.size;
-      bytes lost{};
-      if (span.offset < written.offset) {
-        lost += lost_in({span.offset, written.offset - span.offset}, operands);
+      const std::optional<bytes> offset = offset_of(o.address);
+      if (!offset) [[unlikely]] {
+        refuse_other_arena(launch, "operand", static_cast<std::size_t>(&o - operands.data()) + 1, o.address);
+        continue;
       }
-      if (written.offset + written.size < end) {
-        lost += lost_in({written.offset + written.size, end - (written.offset + written.size)}, operands);
-      }
-      return lost;
-    }
-    return table_.given_up(span);
-  }
-  /// A launch reads nothing that was given up, unless it writes the same bytes.
-  void check_reads(std::string_view launch, std::span<const named_operand> operands) const {
-    for (const named_operand& o : operands) {
-      const bytes lost = o.mode == access::read ? lost_in(o.where.span, operands) : bytes{};
-      if (lost.count != 0 && (o.sized || lost == o.where.span.size)) {
-        throw error(status::invalid_argument, "launch '" + std::string(launch) + "' reads " + text_of(o) +
-                                                  ", of which " + std::to_string(lost.count) +
-                                                  " were given up (mark_inactive) and not written since");
+      if (detail::name_operand(o, *offset, table_, launch, out[count])) {
+        ++count;
+      } else {
+        stray = true;
       }
     }
+    out.resize(count);
+    return stray && detail::note_name(stray_launches_, launch);
   }
-  /// In checked mode a launch does not update what was given up, unless it overwrites the same bytes as well: a graph
-  /// may do both.
-  void check_updates(std::string_view launch, std::span<const named_operand> operands) const {
-    for (const named_operand& o : operands) {
-      const bytes lost = table_.given_up(o.where.span);
-      const bool overwrites = std::any_of(operands.begin(), operands.end(), [&](const named_operand& other) {
-        return other.mode == access::overwrite && overlap(other.where.span, o.where.span);
-      });
-      if (o.mode == access::update && !overwrites && lost.count != 0 && (o.sized || lost == o.where.span.size)) {
-        throw error(status::wrong_declaration,
-                    "launch '" + std::string(launch) + "' updates " + text_of(o) + ", of which " +
-                        std::to_string(lost.count) +
-                        " were given up (mark_inactive), so that what they hold is undefined: declare overwrites(p, n) "
-                        "where it writes all of them, or mark_active before");
-      }
+  void say_stray(std::string_view launch) const {
+    say("launch '" + std::string(launch) +
+        "' has a pointer argument into memory that was given back; it must not use it (logged once)");
+  }
+  /// Reports a launch; see `submit`. @param lock  Is given back.
+  launch_id report(std::unique_lock<std::mutex> lock, launch_record&& record, std::span<const named_operand> operands,
+                   bool stray) {
+    if (!stray && !given_up_.is_used_by(operands)) [[likely]] {
+      return engine_.report(std::move(record));
     }
+    return report_reuse(std::move(lock), std::move(record), operands, stray);
   }
-  /// What a launch writes is in use again.
-  /// @param warning  A line for the log, where it is worth one.
-  [[nodiscard]] std::vector<block_range> use_again(std::string_view launch, std::span<const named_operand> operands,
-                                                   std::string& warning) {
+  /// The same where it writes what was given up, or is worth a line in the log.
+  launch_id report_reuse(std::unique_lock<std::mutex> lock, launch_record&& record,
+                         std::span<const named_operand> operands, bool stray) {
+    given_up_.check_reads(record.name, operands);
+    if (order_) {
+      given_up_.check_updates(record.name, operands);
+    }
     std::vector<liveness_change> changes;
-    for (const named_operand& o : operands) {
-      if (o.mode == access::read || table_.given_up(o.where.span).count == 0) {
-        continue;
+    const std::string warning = given_up_.use_again(record.name, operands, changes);
+    const std::vector<block_range> unsettled = tell(changes);
+    const bool reads_dead = given_up_.is_used_by(operands);
+    const std::string name = record.name;
+    const launch_id id = engine_.report(std::move(record));
+    lock.unlock();
+    if constexpr (faultless_memory_kind<Memory>) {
+      if (reads_dead) {
+        engine_.catch_up();  // else nobody knows that blocks of which nothing is in use have to be there, too
       }
-      if (o.mode == access::update && warning.empty() && note_name(revived_by_, launch)) {
-        warning = "launch '" + std::string(launch) + "' updates " + text_of(o) +
-                  " that were given up (mark_inactive) at least in part; what they hold is undefined: declare "
-                  "overwrites(p, n) where it writes all of them (logged once)";
-      }
-      table_.use_again(o.where.span, changes);
     }
-    return tell(changes);
-  }
-  static bool overlap(byte_span a, byte_span b) { return a.offset < b.offset + b.size && b.offset < a.offset + a.size; }
-  [[nodiscard]] std::string text_of(const named_operand& o) const {
-    return std::to_string(o.where.span.size.count) + " bytes at offset " + std::to_string(o.where.span.offset.count) +
-           " of the arena";
-  }
-  /// What an operand names; nothing for a plain pointer into free memory. Under the lock.
-  [[nodiscard]] std::optional<named_bytes> named_by(std::string_view launch, const operand& o) const {
-    try {
-      if (o.size != operand::whole) {
-        return table_.find(address_of(o.address), o.size);
-      }
-      const std::optional<named_bytes> found = table_.find(address_of(o.address));
-      return found || !o.declared ? found : table_.find(address_of(o.address), bytes{1});
-    } catch (const error& e) {
-      throw error(e.code(), "launch '" + std::string(launch) + "': " + e.what());
+    if (stray) {
+      say_stray(name);
     }
-  }
-  /// Whether a launch of this name is the first. A program that makes up names does not fill the memory with them.
-  static bool note_name(std::set<std::string, std::less<>>& names, std::string_view name) {
-    constexpr std::size_t most = 64;
-    return names.size() < most && !names.contains(name) && names.emplace(name).second;
+    if (!warning.empty()) {
+      say(warning);
+    }
+    settle(unsettled);
+    return id;
   }
   void say(const std::string& line) const {
     if (log_) {
@@ -1067,32 +1021,14 @@ class arena {
     }
   }
 
-  void append(std::vector<block_access>& out, byte_span span, access mode) const {
-    const block_range touched = block_grid{block()}.blocks_of(span.offset, span.size);
-    if (touched.empty()) {
-      return;
-    }
-    const block_range whole = block_grid{block()}.whole_blocks_of(span.offset, span.size);
-    if (mode != access::overwrite || whole.empty()) {
-      out.push_back({touched, mode == access::read ? access::read : access::update});
-      return;
-    }
-    if (touched.first < whole.first) {
-      out.push_back({{touched.first, 1}, access::update});
-    }
-    out.push_back({whole, access::overwrite});
-    if (whole.last() < touched.last()) {
-      out.push_back({{touched.last(), 1}, access::update});
-    }
-  }
   std::string policy_name_;
   detail::arena_reports reports_;
   Memory memory_;
   deepum::engine engine_;
   mutable std::mutex mutex_;
-  allocation_table table_;                               // its base and capacity never change and need no lock
+  allocation_table table_;  // its base and capacity never change and need no lock
+  detail::given_up_memory given_up_{table_};
   std::set<std::string, std::less<>> stray_launches_{};  // names that were logged
-  std::set<std::string, std::less<>> revived_by_{};
   typename Memory::stream_type probe_;
   std::function<void(std::string_view)> log_;
   std::atomic<int> streams_{0};

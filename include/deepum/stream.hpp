@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena.hpp>
+#include <deepum/arena/declaration.hpp>
 #include <deepum/arena/kernel_arguments.hpp>
 #include <deepum/core/element_bytes.hpp>
 #include <deepum/core/launch.hpp>
@@ -372,11 +373,18 @@ class stream {
                 bool complete, bool copies = false)
         : owner_(s),
           copies_(copies) {
-      s.arena_.name_operands(name, operands, s.named_);
+      if (!s.recording_ && s.arena_.order() == nullptr && s.arena_.new_memory() == nullptr) {
+        refuse_capture(s, name);
+        launch_record record = record_of(name, signature, complete);
+        const launch_id id = s.arena_.submit(std::move(record), operands, s.declared_);
+        begin(id, name, s.declared_.operands, complete, nullptr, {});
+        return;
+      }
+      s.arena_.name_operands(name, operands, s.declared_.operands);
       if (s.recording_) {
-        s.recording_->add(name, s.named_, complete);
+        s.recording_->add(name, s.declared_.operands, complete);
       } else {
-        open(name, signature, s.named_, complete);
+        open(name, signature, s.declared_.operands, complete);
       }
     }
     open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const named_operand> operands,
@@ -412,6 +420,9 @@ class stream {
     }
 
    private:
+    [[nodiscard]] launch_record record_of(std::string_view name, launch_signature signature, bool complete) const {
+      return {.stream = owner_.id_, .signature = signature, .complete = complete, .name = std::string(name)};
+    }
     void open(std::string_view name, launch_signature signature, std::span<const named_operand> operands,
               bool complete) {
       stream& s = owner_;
@@ -422,26 +433,28 @@ class stream {
       if (detail::new_memory<arena<Memory>>* const fresh = s.arena_.new_memory()) {
         spares_ = fresh->before_launch(operands, complete);
       }
-      launch_record record;
-      record.stream = s.id_;
-      record.signature = signature;
-      record.complete = complete;
-      record.name = name;
-      s.arena_.declare(operands, record.accesses);
+      launch_record record = record_of(name, signature, complete);
+      s.arena_.declare(operands, s.declared_.blocks);
+      record.accesses = s.declared_.blocks;
       detail::launch_order* const order = s.arena_.order() != nullptr && s.captured() ? nullptr : s.arena_.order();
       std::vector<block_access> allowed;
       if (order != nullptr) {
         s.arena_.engine().check(record);  // one that may touch anything declares it then
         allowed = record.accesses;
       }
-      if constexpr (orders_arrivals) {
-        s.awaited_ = record.accesses;
-      }
       const launch_id id = s.arena_.submit(std::move(record), operands);
+      begin(id, name, operands, complete, order, std::move(allowed));
+    }
+    /// The launch has been submitted: what is enqueued from now on is its own.
+    /// @param order    In checked mode, where it is checked.
+    /// @param allowed  What it may touch then.
+    void begin(launch_id id, std::string_view name, std::span<const named_operand> operands, bool complete,
+               detail::launch_order* order, std::vector<block_access> allowed) {
+      stream& s = owner_;
       s.arena_.await_admission(id, s.id_, name, [&s] { return s.captured(); });
       try {
         if constexpr (orders_arrivals) {
-          s.native_.order_after_arrival(s.awaited_, complete);
+          s.native_.order_after_arrival(s.declared_.blocks, complete);
         }
         if (order != nullptr) {
           check_.emplace(s.arena_, *order, s.native_, name, operands, std::move(allowed), complete, copies_);
@@ -693,8 +706,8 @@ class stream {
         }
       }
       recording_->kept.push_back(std::make_unique<residency<Memory>>(arena_, kept));
-      arena_.declare(named_, awaited_);
-      const detail::access_for access(arena_.memory(), awaited_, arena_.order() != nullptr);
+      arena_.declare(declared_.operands, declared_.blocks);
+      const detail::access_for access(arena_.memory(), declared_.blocks, arena_.order() != nullptr);
       enqueue();
     } else {
       enqueue();
@@ -716,8 +729,7 @@ class stream {
   arena<Memory>& arena_;
   native_type native_;
   stream_id id_;
-  std::vector<named_operand> named_{};  // of the launch that is being opened
-  std::vector<block_access> awaited_{};
+  declaration declared_{};  // by the launch that is being opened
   std::optional<recording> recording_{};
 };
 

@@ -12,6 +12,7 @@
 namespace deepum_test {
 
 inline thread_local std::uint64_t heap_bytes = 0;  // taken by this thread and not given back by it
+inline thread_local std::uint64_t heap_calls = 0;  // of operator new, by this thread
 
 /// Bytes that this thread has allocated and not freed since it was made.
 class held_since {
@@ -33,6 +34,7 @@ void* operator new(std::size_t size) {
   }
   *static_cast<std::size_t*>(block) = size;
   deepum_test::heap_bytes += size;
+  ++deepum_test::heap_calls;
   return static_cast<std::byte*>(block) + deepum_test::counted_header;
 }
 void operator delete(void* p) noexcept {

@@ -4,6 +4,7 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/live_bytes.hpp>
+#include <deepum/core/offset_map.hpp>
 #include <deepum/core/range_allocator.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -73,7 +73,7 @@ class allocation_table {
     if (!offset) {
       return std::nullopt;
     }
-    allocations_.emplace(offset->count, allocation{size, ++made_, {}, false});
+    allocations_.insert(offset->count, allocation{size, ++made_, {}, false});
     allocated_ += size;
     peak_ = std::max(peak_, allocated_);
     report([&](auto& blocks) { live_.allocate(*offset, range_allocator::rounded(size), blocks); }, {}, changes);
@@ -89,20 +89,19 @@ class allocation_table {
   /// pointer.
   void free(std::uintptr_t address, launch_id last, bool finished, std::vector<liveness_change>& changes) {
     const std::uint64_t offset = checked(address, bytes{1}).count;
-    const auto it = containing(offset);
-    if (it == allocations_.end() || (it->first == offset && it->second.freeing)) {
+    const auto [begin, it] = containing(offset);
+    if (it == nullptr || (begin == offset && it->freeing)) {
       throw error(status::double_free,
                   text(address) + " is not allocated: it was given back already, or never handed out");
     }
-    if (it->first != offset) {
+    if (begin != offset) {
       throw error(status::invalid_argument,
-                  text(address) + " points " + std::to_string(offset - it->first) +
-                      " bytes into an allocation; give back the pointer that was handed out, " +
-                      text(base_ + it->first));
+                  text(address) + " points " + std::to_string(offset - begin) +
+                      " bytes into an allocation; give back the pointer that was handed out, " + text(base_ + begin));
     }
-    const bytes size = it->second.size;
+    const bytes size = it->size;
     allocated_ -= size;
-    it->second.freeing = true;
+    it->freeing = true;
     waiting_.push_back({offset, last});
     report([&](auto& blocks) { live_.mark_inactive(bytes{offset}, range_allocator::rounded(size), blocks); }, last,
            changes);
@@ -115,9 +114,8 @@ class allocation_table {
     while (!waiting_.empty() && waiting_.front().last <= finished_up_to) {
       const waiting_free f = waiting_.front();
       waiting_.pop_front();
-      const auto it = allocations_.find(f.offset);
-      const bytes size = it->second.size;
-      allocations_.erase(it);
+      const bytes size = containing(f.offset).value->size;
+      allocations_.erase(f.offset);
       space_.release(bytes{f.offset}, size);
       report([&](auto& blocks) { live_.deallocate(bytes{f.offset}, range_allocator::rounded(size), blocks); }, f.last,
              changes);
@@ -132,27 +130,27 @@ class allocation_table {
   /// @errors  `status::invalid_argument` where the parts do not fit, or one is empty; those of `allocation_of`.
   void split(std::uintptr_t address, std::span<const bytes> parts) {
     const std::uint64_t offset = checked(address, bytes{1}).count;
-    const auto it = containing(offset);
-    if (it == allocations_.end() || it->first != offset) {
+    const auto [begin, it] = containing(offset);
+    if (it == nullptr || begin != offset) {
       throw error(status::foreign_pointer,
                   text(address) + " is not the beginning of an allocation that could be split");
     }
     std::vector<std::uint64_t> ends;
     std::uint64_t end = 0;
     for (const bytes part : parts) {
-      if (part.count == 0 || part.count > it->second.size.count - end) {
+      if (part.count == 0 || part.count > it->size.count - end) {
         throw error(status::invalid_argument, "part " + std::to_string(ends.size()) + " of " +
                                                   std::to_string(part.count) +
                                                   " bytes does not fit: the allocation has " +
-                                                  std::to_string(it->second.size.count - end) + " bytes left there");
+                                                  std::to_string(it->size.count - end) + " bytes left there");
       }
       end += part.count;
       ends.push_back(end);
     }
-    if (end < it->second.size.count) {
-      ends.push_back(it->second.size.count);
+    if (end < it->size.count) {
+      ends.push_back(it->size.count);
     }
-    it->second.part_ends = std::move(ends);
+    it->part_ends = std::move(ends);
   }
 
   /// The allocation that an address lies in, or its part where it was split. Nothing where it was given back.
@@ -161,73 +159,82 @@ class allocation_table {
       return std::nullopt;
     }
     const std::uint64_t offset = address - base_;
-    const auto it = containing(offset);
-    if (it == allocations_.end() || it->second.freeing) {
+    const auto [begin, it] = containing(offset);
+    if (it == nullptr || it->freeing) {
       return std::nullopt;
     }
-    const std::vector<std::uint64_t>& ends = it->second.part_ends;
+    const std::vector<std::uint64_t>& ends = it->part_ends;
     if (ends.empty()) {
-      return named_bytes{{bytes{it->first}, it->second.size}, it->second.number};
+      return named_bytes{{bytes{begin}, it->size}, it->number};
     }
-    const auto end = std::upper_bound(ends.begin(), ends.end(), offset - it->first);
-    const std::uint64_t begin = end == ends.begin() ? 0 : *std::prev(end);
-    return named_bytes{{bytes{it->first + begin}, bytes{*end - begin}}, it->second.number};
+    const auto end = std::upper_bound(ends.begin(), ends.end(), offset - begin);
+    const std::uint64_t from = end == ends.begin() ? 0 : *std::prev(end);
+    return named_bytes{{bytes{begin + from}, bytes{*end - from}}, it->number};
+  }
+  /// Finds what an operand names, by its place in the arena: bytes from there on where it has a size, else the
+  /// allocation or part. The way that every operand of a launch goes.
+  /// @returns  Whether that lies in one allocation, which was not given back. If not, the calls above say why.
+  [[nodiscard]] bool try_find(bytes offset, bytes size, bool sized, named_bytes& out) const {
+    const found in = containing(offset.count);
+    if (!in || in.value->freeing) [[unlikely]] {
+      return false;
+    }
+    const allocation& a = *in.value;
+    if (sized) {
+      out = {{offset, size}, a.number};
+      return size.count <= a.size.count - (offset.count - in.offset);
+    }
+    if (!a.part_ends.empty()) [[unlikely]] {
+      out = *find(base_ + offset.count);
+      return true;
+    }
+    out = {{bytes{in.offset}, a.size}, a.number};
+    return true;
   }
   /// All of the allocation that begins at an address. Nothing where none does, or it was given back.
   [[nodiscard]] std::optional<byte_span> whole(std::uintptr_t address) const {
-    const auto it = address < base_ ? allocations_.end() : allocations_.find(address - base_);
-    return it == allocations_.end() || it->second.freeing
+    const auto [begin, it] = address < base_ ? found{} : containing(address - base_);
+    return it == nullptr || it->freeing || begin != address - base_
                ? std::nullopt
-               : std::optional<byte_span>({bytes{it->first}, it->second.size});
+               : std::optional<byte_span>({bytes{begin}, it->size});
   }
   /// Bytes of one allocation, from an address on.
   /// @errors  Those of `checked_in_allocation`.
   [[nodiscard]] named_bytes find(std::uintptr_t address, bytes size) const {
-    const bytes offset = checked_in_allocation(address, size);
-    return {{offset, size}, containing(offset.count)->second.number};
+    const found in = allocation_of(address, size);
+    return {{bytes{address - base_}, size}, in.value->number};
   }
   /// Whether an allocation has not been given back since it was named.
   [[nodiscard]] bool exists(const named_bytes& named) const {
-    const auto it = containing(named.span.offset.count);
-    return it != allocations_.end() && !it->second.freeing && it->second.number == named.allocation;
+    const allocation* const it = containing(named.span.offset.count).value;
+    return it != nullptr && !it->freeing && it->number == named.allocation;
   }
 
   /// The offset of bytes that lie in the arena.
   /// @errors  `status::foreign_pointer` where they do not.
   [[nodiscard]] bytes checked(std::uintptr_t address, bytes size) const {
+    const std::uint64_t offset = address - base_;  // wraps for what lies before the arena
     const std::uint64_t capacity = space_.capacity().count;
-    if (address < base_ || address - base_ >= capacity || size.count > capacity - (address - base_)) {
-      throw error(status::foreign_pointer, std::to_string(size.count) + " bytes at " + text(address) +
-                                               " are not memory of this arena, which is " + std::to_string(capacity) +
-                                               " bytes at " + text(base_));
+    if (offset >= capacity || size.count > capacity - offset) [[unlikely]] {
+      throw not_of_this_arena(address, size);
     }
-    return bytes{address - base_};
+    return bytes{offset};
   }
   /// The offset of bytes that lie in one allocation.
   /// @errors  `status::foreign_pointer`, `status::invalid_argument` where they reach beyond it.
   [[nodiscard]] bytes checked_in_allocation(std::uintptr_t address, bytes size) const {
-    const bytes offset = checked(address, size);
-    const auto it = containing(offset.count);
-    if (it == allocations_.end() || it->second.freeing) {
-      throw error(status::foreign_pointer,
-                  text(address) + " is not allocated: it was given back already, or never handed out");
-    }
-    if (offset + size > bytes{it->first} + it->second.size) {
-      throw error(status::invalid_argument,
-                  std::to_string(size.count) + " bytes at " + text(address) + " reach beyond their allocation of " +
-                      std::to_string(it->second.size.count) + " bytes at " + text(base_ + it->first));
-    }
-    return offset;
+    (void)allocation_of(address, size);
+    return bytes{address - base_};
   }
 
   /// The bytes of an allocation hold nothing of value until they are marked active.
   /// @param last  The last launch that may use them.
   void mark_inactive(std::uintptr_t address, bytes size, launch_id last, std::vector<liveness_change>& changes) {
-    const bytes offset = checked_in_allocation(address, size);
-    const auto it = containing(offset.count);
-    const bool to_the_end = offset + size == bytes{it->first} + it->second.size;
+    const auto [begin, it] = allocation_of(address, size);
+    const bytes offset{address - base_};
+    const bool to_the_end = offset + size == bytes{begin} + it->size;
     if (to_the_end) {  // then what the allocation was rounded up to, too
-      size = bytes{it->first} + range_allocator::rounded(it->second.size) - offset;
+      size = bytes{begin} + range_allocator::rounded(it->size) - offset;
     }
     report([&](auto& blocks) { live_.mark_inactive(offset, size, blocks); }, last, changes);
   }
@@ -235,6 +242,8 @@ class allocation_table {
     use_again({checked_in_allocation(address, size), size}, changes);
   }
 
+  /// Whether anything that is allocated, or given back and not free yet, holds nothing of value. Cost: constant.
+  [[nodiscard]] bool any_given_up() const { return live_.any_given_up(); }
   /// How much of the bytes holds nothing of value: marked inactive, or given back.
   /// Cost: nothing while all that is allocated is of value.
   [[nodiscard]] bytes given_up(byte_span span) const { return live_.given_up(span.offset, span.size); }
@@ -262,7 +271,7 @@ class allocation_table {
     std::uint64_t offset = 0;
     launch_id last{};
   };
-  using allocation_map = std::map<std::uint64_t, allocation>;
+  using found = detail::offset_map<allocation>::found<const allocation>;
 
   static std::string text(std::uintptr_t address) {
     constexpr const char* digits = "0123456789abcdef";
@@ -292,26 +301,43 @@ class allocation_table {
     }
   }
 
-  template <class Map>
-  static auto containing_in(Map& map, std::uint64_t offset) {
-    auto it = map.upper_bound(offset);
-    if (it == map.begin()) {
-      return map.end();
+  /// The allocation that an offset lies in, given back or not; nothing where it lies in none.
+  [[nodiscard]] found containing(std::uint64_t offset) const {
+    const found before = allocations_.at_or_before(offset);
+    return before && offset - before.offset < before.value->size.count ? before : found{};
+  }
+  [[nodiscard]] detail::offset_map<allocation>::found<allocation> containing(std::uint64_t offset) {
+    const auto before = allocations_.at_or_before(offset);
+    return before && offset - before.offset < before.value->size.count ? before : decltype(before){};
+  }
+  /// The allocation that bytes lie in.
+  /// @errors  Those of `checked_in_allocation`.
+  [[nodiscard]] found allocation_of(std::uintptr_t address, bytes size) const {
+    const found in = containing(checked(address, size).count);
+    if (!in || in.value->freeing || address - base_ + size.count > in.offset + in.value->size.count) [[unlikely]] {
+      throw not_in_one_allocation(address, size, in);
     }
-    --it;
-    return offset - it->first < it->second.size.count ? it : map.end();
+    return in;
   }
-  [[nodiscard]] allocation_map::iterator containing(std::uint64_t offset) {
-    return containing_in(allocations_, offset);
+  [[nodiscard]] error not_of_this_arena(std::uintptr_t address, bytes size) const {
+    return error(status::foreign_pointer, std::to_string(size.count) + " bytes at " + text(address) +
+                                              " are not memory of this arena, which is " +
+                                              std::to_string(space_.capacity().count) + " bytes at " + text(base_));
   }
-  [[nodiscard]] allocation_map::const_iterator containing(std::uint64_t offset) const {
-    return containing_in(allocations_, offset);
+  [[nodiscard]] error not_in_one_allocation(std::uintptr_t address, bytes size, const found& in) const {
+    if (!in || in.value->freeing) {
+      return error(status::foreign_pointer,
+                   text(address) + " is not allocated: it was given back already, or never handed out");
+    }
+    return error(status::invalid_argument,
+                 std::to_string(size.count) + " bytes at " + text(address) + " reach beyond their allocation of " +
+                     std::to_string(in.value->size.count) + " bytes at " + text(base_ + in.offset));
   }
 
   std::uintptr_t base_;
   range_allocator space_;
   live_bytes live_;
-  allocation_map allocations_{};
+  detail::offset_map<allocation> allocations_{};
   std::deque<waiting_free> waiting_{};  // in the order of the launches that they wait for
   std::vector<block_range> changed_{};
   std::uint64_t made_ = 0;  // allocations so far

@@ -131,11 +131,13 @@ class new_memory {
     void written() { ranges_.clear(); }
     void not_written() {
       if (!ranges_.empty()) {
-        owner_->add(std::exchange(ranges_, {}));
+        give_back();
       }
     }
 
    private:
+    [[gnu::noinline]] void give_back() { owner_->add(std::exchange(ranges_, {})); }
+
     new_memory* owner_ = nullptr;
     std::vector<range> ranges_{};
   };

@@ -19,7 +19,7 @@ namespace detail {
 ///
 /// Cost: that of sorting them.
 /// @returns  Pairs that were compared after that, at most one for each access.
-inline std::size_t degrade_overlapped(std::vector<block_access>& accesses) {
+[[gnu::noinline]] inline std::size_t degrade_overlapped(std::vector<block_access>& accesses) {
   std::array<std::uint32_t, 32> few;  // without an allocation, which launches with few operands would notice
   std::vector<std::uint32_t> many(accesses.size() > few.size() ? accesses.size() : 0);
   const std::span<std::uint32_t> order = many.empty() ? std::span(few).first(accesses.size()) : std::span(many);

@@ -4,6 +4,7 @@
 #include <deepum/units.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace deepum {
@@ -12,8 +13,9 @@ inline namespace v0 {
 /// How an address range is cut into blocks: all of one size, numbered from the beginning of the range.
 class block_grid {
  public:
-  /// @param block  Size of a block.
-  constexpr explicit block_grid(bytes block) : block_(block) {}
+  /// @param block  Size of a block, a power of two: a launch looks for the blocks of each operand, and to divide is
+  /// slow.
+  constexpr explicit block_grid(bytes block) : block_(block), shift_(std::countr_zero(block.count)) {}
 
   /// Size of a block.
   [[nodiscard]] constexpr bytes block() const { return block_; }
@@ -23,14 +25,14 @@ class block_grid {
     if (size.count == 0) {
       return {};
     }
-    const std::uint64_t first = offset / block_;
-    const std::uint64_t last = (offset + size - bytes{1}) / block_;
+    const std::uint64_t first = offset.count >> shift_;
+    const std::uint64_t last = (offset.count + size.count - 1) >> shift_;
     return {block_id{static_cast<std::uint32_t>(first)}, static_cast<std::uint32_t>(last - first + 1)};
   }
   /// The blocks that lie in the bytes [offset, offset + size) as a whole. What may be discarded with them.
   [[nodiscard]] constexpr block_range whole_blocks_of(bytes offset, bytes size) const {
-    const std::uint64_t first = (offset + block_ - bytes{1}) / block_;
-    const std::uint64_t end = (offset + size) / block_;
+    const std::uint64_t first = (offset.count + block_.count - 1) >> shift_;
+    const std::uint64_t end = (offset.count + size.count) >> shift_;
     if (end <= first) {
       return {};
     }
@@ -48,6 +50,7 @@ class block_grid {
 
  private:
   bytes block_;
+  int shift_;
 };
 
 /// The driver's blocks of managed memory.

@@ -33,9 +33,11 @@ class live_bytes {
     return allocated_[b.value] > 0 ? liveness::inactive : liveness::unallocated;
   }
 
+  /// Whether some of the bytes that are allocated hold nothing of value. Cost: constant.
+  [[nodiscard]] bool any_given_up() const { return live_bytes_ != allocated_bytes_; }
   /// How many of the bytes hold nothing of value. Cost: constant while all that is allocated does.
   [[nodiscard]] bytes given_up(bytes offset, bytes size) const {
-    if (live_bytes_ == allocated_bytes_) {
+    if (!any_given_up()) {
       return {};
     }
     const std::uint64_t end = offset.count + size.count;

@@ -70,7 +70,8 @@ class launch_log {
   static void destroy(const entry& e);
 
   cudaStream_t stream_;
-  std::vector<entry> open_{};  // between `begin` and `end`, the innermost last
+  entry open_{};                // between `begin` and `end`, the innermost
+  std::vector<entry> outer_{};  // those that it is nested in
   std::mutex mutex_;
   std::vector<entry> added_{};
   bool collected_ = false;  // `collect` has to be called

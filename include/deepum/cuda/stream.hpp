@@ -113,7 +113,11 @@ class basic_stream {
   /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first. In between the
   /// device is the thread's current one.
   void begin(launch_id id) {
-    open_.emplace_back(context());
+    if (!entered_) {
+      entered_.emplace(context());
+    } else {
+      nested_.emplace_back(context());
+    }
     const bool timed = memory_.time_launches();
     // What the program enqueues behind an unmarked launch would hide its end for as long as it runs.
     const bool marked = timed || !stream_.get_deleter().owned || memory_.mark_launches();
@@ -121,7 +125,11 @@ class basic_stream {
   }
   void end(launch_id /*id*/) {
     memory_.issued(*log_, log_->end());
-    open_.pop_back();
+    if (nested_.empty()) {
+      entered_.reset();
+    } else {
+      nested_.pop_back();
+    }
   }
 
   /// What is enqueued from now on finds the contents of these blocks: where they are on their way to the device, it
@@ -305,7 +313,8 @@ class basic_stream {
   Memory& memory_;
   handle stream_;
   std::optional<launch_log> log_{};
-  std::deque<current_device> open_{};          // of the launches between `begin` and `end`, the innermost last
+  std::optional<current_device> entered_{};    // between `begin` and `end`
+  std::deque<current_device> nested_{};        // of launches within that one, the innermost last
   std::optional<current_device> recording_{};  // between `begin_capture` and its end
   CUresult(CUDAAPI* is_capturing_)(CUstream, CUstreamCaptureStatus*) = nullptr;
 };

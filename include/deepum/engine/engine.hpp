@@ -76,6 +76,8 @@ class engine {
   /// @errors        On memory that never faults: `status::out_of_device_memory` where the launch can never begin,
   ///                `status::invalid_argument` where the host is using what it touches.
   void check(launch_record& record);
+  /// Whether `check` has nothing to say about a launch. No lock.
+  [[nodiscard]] bool surely_fits(const launch_record& record) const;
   /// A launch is about to be issued to the device. Called before it is, and after `check`.
   /// @returns  Its number.
   launch_id report(launch_record&& record);
@@ -94,8 +96,10 @@ class engine {
   /// @errors  On memory that never faults: `status::out_of_device_memory`, `status::out_of_host_memory` where it can
   ///          never begin. Then it was taken back.
   [[nodiscard]] bool admitted(launch_id id, stream_id stream, std::size_t outer = 0) {
-    return !inbox_.launches_ask() || ask_to_begin(id, stream, outer);
+    return !has_to_ask() || ask_to_begin(id, stream, outer);
   }
+  /// Whether `admitted` has to be asked at all. No lock.
+  [[nodiscard]] bool has_to_ask() const { return inbox_.launches_ask(); }
   /// A launch has waited too long for the policy. @returns  Whether it is given to the device as it is; else it has to
   /// go on waiting, for what no time-out helps.
   bool admit(launch_id id);

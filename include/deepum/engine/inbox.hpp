@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -21,6 +22,7 @@ namespace detail {
 struct message {
   enum class kind : std::uint8_t { open_stream, close_stream, launch, abandon, dead, live, host_access, request };
   explicit message(kind k) : what(k) {}
+  explicit message(launch_record&& launch) : what(kind::launch), record(std::move(launch)) {}
 
   kind what;
   access mode = access::read;
@@ -94,9 +96,10 @@ class inbox {
   /// @}
 
  private:
+  /// @param m     Of which a message is made.
   /// @param note  (message&) -> void: called under the lock.
-  template <class Note>
-  void push(message&& m, Note&& note);
+  template <class Made, class Note>
+  void push(Made&& m, Note&& note);
   static bool asks_for_discard(const message& m);
 
   memory_space& memory_;

@@ -38,16 +38,24 @@ DEEPUM_SEPARATE launch_log::~launch_log() {
 }
 
 DEEPUM_SEPARATE void launch_log::begin(launch_id id, bool timed, bool begun, bool marked) {
-  open_.push_back({.id = id, .timed = timed, .marked = marked || timed});
+  if (open_.id.valid()) {
+    outer_.push_back(open_);
+  }
+  open_ = {.id = id, .timed = timed, .marked = marked || timed};
   if (timed && begun) {
-    open_.back().began = record(true);
+    open_.began = record(true);
   }
 }
 
 DEEPUM_SEPARATE bool launch_log::end() {
-  expects(!open_.empty(), "a launch ends that did not begin");
-  entry ended = open_.back();
-  open_.pop_back();
+  expects(open_.id.valid(), "a launch ends that did not begin");
+  entry ended = open_;
+  if (outer_.empty()) {
+    open_.id = {};
+  } else {
+    open_ = outer_.back();
+    outer_.pop_back();
+  }
   ended.ended = ended.marked ? record(ended.timed) : nullptr;
   const std::lock_guard lock(mutex_);
   added_.push_back(ended);

@@ -83,8 +83,12 @@ DEEPUM_SEPARATE void engine::close_stream(stream_id s) {
   inbox_.push(std::move(m));
 }
 
+DEEPUM_SEPARATE bool engine::surely_fits(const launch_record& record) const {
+  return pager_ == nullptr || pager_->surely_fits(record);
+}
+
 DEEPUM_SEPARATE void engine::check(launch_record& record) {
-  if (pager_ != nullptr && !pager_->surely_fits(record)) {
+  if (!surely_fits(record)) {
     const turn mine(*this);
     pager_->check(record);
   }

@@ -19,14 +19,13 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-template <class Note>
-void inbox::push(message&& m, Note&& note) {
+template <class Made, class Note>
+void inbox::push(Made&& m, Note&& note) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    note(m);
     first = messages_.empty();
-    messages_.push_back(std::move(m));
+    note(messages_.emplace_back(std::forward<Made>(m)));
     crowded_.store(++reported_ >= most_messages, std::memory_order_relaxed);
   }
   if (first) {
@@ -42,10 +41,8 @@ DEEPUM_SEPARATE void inbox::push(message&& m) {
 }
 
 DEEPUM_SEPARATE launch_id inbox::push_launch(launch_record&& record) {
-  message m{message::kind::launch};
-  m.record = std::move(record);
   launch_id id{};
-  push(std::move(m), [&](message& put) {
+  push(std::move(record), [&](message& put) {
     id = launch_id{last_launch_.load(std::memory_order_relaxed) + 1};
     put.record.id = id;
     last_launch_.store(id.value, std::memory_order_release);
