@@ -103,6 +103,8 @@ void two_arenas() {
       b.fill(100 * round);
       a.sum();
       b.sum();
+      a.stream.synchronize();
+      b.stream.synchronize();
       CHECK(a.arena.host_read(a.x[0], n)[64] == side<Memory>::expected(round));
       CHECK(b.arena.host_read(b.x[0], n)[64] == side<Memory>::expected(100 * round));
       CHECK(current() == device);
@@ -132,6 +134,7 @@ TEST_CASE("two threads, each with an arena on a device of its own") {
     for (word round = 1; round <= 5; ++round) {
       s.fill(round);
       s.sum();
+      s.stream.synchronize();
       CHECK(s.arena.host_read(s.x[0], n)[64] == decltype(s)::expected(round));
     }
     CHECK(current() == device);
