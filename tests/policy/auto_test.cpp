@@ -582,6 +582,26 @@ TEST_CASE("of many streams that are idle one comes back and is predicted again")
   CHECK(d.lost.empty());
 }
 
+TEST_CASE(
+    "advice is for the driver's own memory: where the host keeps a copy none is given, and nothing is kept for it") {
+  std::uint64_t tables[2] = {};
+  for (const bool backed : {false, true}) {
+    auto_policy p;
+    driver d(p, 4096, 4096);
+    d.map.set_backed(backed);
+    d.make_live(blocks(0, 4096));
+    for (int round = 0; round != 4; ++round) {
+      d.run(honest("a", {reads(0, 4096)}));
+      d.run(honest("b", {updates(1)}));
+    }
+    const bool advised =
+        std::any_of(d.commands.begin(), d.commands.end(), [](const command& c) { return c.what == action::advise; });
+    CHECK(advised == !backed);
+    tables[backed ? 1 : 0] = p.statistics().table_bytes;
+  }
+  CHECK(tables[1] + std::uint64_t{4096} * 16 < tables[0]);
+}
+
 TEST_CASE("more distinct launches than execution IDs are fetched as they are issued, and are no step") {
   policy_options few_ids;
   few_ids.max_execution_ids = 100;

@@ -166,4 +166,16 @@ TEST_CASE("next uses are those of a naive twin under random operations") {
   }
 }
 
+TEST_CASE("while it is of no interest which launch uses a block next, that takes no memory") {
+  const std::vector<bool> resident(1000);
+  upcoming_launches u(resident);
+  u.predict(execution_id{1}, needs({blocks(0, 900)}));
+  const bytes tracked = u.memory();
+  u.track_uses(false);
+  CHECK(u.memory() < 1_KiB);
+  u.track_uses(true);
+  CHECK(u.memory() == tracked);
+  CHECK(u.next_use(block_id{899}) == 0U);
+}
+
 }  // namespace upcoming_launches_test
