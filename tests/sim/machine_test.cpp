@@ -251,4 +251,32 @@ void two_arenas() {
 TEST_CASE("two arenas on two devices, of managed memory") { two_arenas<sim::managed_memory>(); }
 TEST_CASE("two arenas on two devices, of mapped memory") { two_arenas<sim::mapped_memory>(); }
 
+/// What was computed on one device goes to an arena on the other, by a stream of either, and is used there.
+template <class Memory>
+void copies_between_arenas() {
+  constexpr std::uint64_t words = block_size.count / 4;
+  for (const bool by_target : {false, true}) {
+    CAPTURE(by_target);
+    sim::machine m(round_numbers(), {.memory = block_size * 6});
+    arena<Memory> first(m[0], {.capacity = block_size * 64, .headroom = {}, .log = {}});
+    arena<Memory> second(m[1], {.capacity = block_size * 64, .headroom = {}, .log = {}});
+    stream<Memory> s(first);
+    stream<Memory> t(second);
+    std::uint32_t* const x = first.template allocate<std::uint32_t>(words);
+    std::uint32_t* const y = second.template allocate<std::uint32_t>(words);
+    first.host_write(x, words)[0] = 1;
+    second.host_write(y, words)[0] = 50;
+    s.launch("add", 1, 1, 0, add, x, 2U);
+    s.synchronize();
+    (by_target ? t : s).memcpy(y, x, block_size);
+    (by_target ? t : s).synchronize();
+    t.launch("add", 1, 1, 0, add, y, 4U);
+    t.synchronize();
+    CHECK(second.host_read(y, words)[0] == 7);
+    CHECK(first.host_read(x, words)[0] == 3);
+  }
+}
+TEST_CASE("memcpy between arenas on two devices, of managed memory") { copies_between_arenas<sim::managed_memory>(); }
+TEST_CASE("memcpy between arenas on two devices, of mapped memory") { copies_between_arenas<sim::mapped_memory>(); }
+
 }  // namespace machine_test
