@@ -1,9 +1,9 @@
 #include "cuda/fake_gpu.hpp"
 #include <deepum/core/block.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
+#include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/faults/fault_intake.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 #include "cuda/fake_gpu.hpp"
-#include <deepum/cuda/gpu_clock.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/error.hpp>
 
 #include <doctest/doctest.h>

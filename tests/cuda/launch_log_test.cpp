@@ -1,6 +1,6 @@
 #include "cuda/fake_gpu.hpp"
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
+#include <deepum/cuda/completion/launch_log.hpp>
 
 #include <doctest/doctest.h>
 

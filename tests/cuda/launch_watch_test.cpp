@@ -1,7 +1,7 @@
 #include "cuda/fake_gpu.hpp"
+#include <deepum/cuda/completion/launch_log.hpp>
+#include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/device.hpp>
-#include <deepum/cuda/launch_log.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 
 #include <doctest/doctest.h>
 

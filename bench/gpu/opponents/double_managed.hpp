@@ -8,8 +8,8 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/driver_context.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <deepum/core/location.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
+#include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/event_mailbox.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/units.hpp>

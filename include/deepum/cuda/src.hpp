@@ -9,13 +9,13 @@
 #endif
 
 #include <deepum/cuda.hpp>
+#include <deepum/cuda/completion/impl/gpu_clock.hpp>
+#include <deepum/cuda/completion/impl/launch_log.hpp>
+#include <deepum/cuda/completion/impl/launch_watch.hpp>
 #include <deepum/cuda/faults/impl/fault_intake.hpp>
 #include <deepum/cuda/faults/impl/find_fault_feed.hpp>
 #include <deepum/cuda/impl/device.hpp>
 #include <deepum/cuda/impl/device_space.hpp>
-#include <deepum/cuda/impl/gpu_clock.hpp>
-#include <deepum/cuda/impl/launch_log.hpp>
-#include <deepum/cuda/impl/launch_watch.hpp>
 #include <deepum/cuda/impl/managed_limit.hpp>
 #include <deepum/cuda/impl/managed_memory.hpp>
 #include <deepum/cuda/impl/mapped_memory.hpp>

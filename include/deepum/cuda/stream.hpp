@@ -2,10 +2,10 @@
 
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/launch_log.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/driver_function.hpp>
 #include <deepum/cuda/graph.hpp>
-#include <deepum/cuda/launch_log.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/cuda/relaxed_capture.hpp>
 #include <deepum/dim.hpp>

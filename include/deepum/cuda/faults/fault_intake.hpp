@@ -2,9 +2,9 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/faults/fault_feed.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/units.hpp>
 
 #include <atomic>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/launch_log.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device_space.hpp>
-#include <deepum/cuda/launch_log.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>

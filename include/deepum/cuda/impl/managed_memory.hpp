@@ -6,8 +6,8 @@
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/current_device.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/managed_memory.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>

@@ -4,8 +4,8 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/device_thread.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/mapped_memory.hpp>
 #include <deepum/cuda/paged/arrivals.hpp>
 #include <deepum/cuda/paged/command.hpp>

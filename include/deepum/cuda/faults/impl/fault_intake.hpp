@@ -3,15 +3,15 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
+#include <deepum/cuda/completion/launch_log.hpp>
+#include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/faults/fault_feed.hpp>
 #include <deepum/cuda/faults/fault_intake.hpp>
 #include <deepum/cuda/faults/find_fault_feed.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/handles.hpp>
-#include <deepum/cuda/launch_log.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 

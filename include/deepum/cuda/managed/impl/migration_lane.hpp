@@ -5,10 +5,10 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/current_device.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/device_thread.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/managed/block_marks.hpp>
 #include <deepum/cuda/managed/migration_lane.hpp>
 #include <deepum/engine/device_event.hpp>

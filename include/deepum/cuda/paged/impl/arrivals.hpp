@@ -3,8 +3,8 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/current_device.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/cuda/handles.hpp>
 #include <deepum/cuda/paged/arrivals.hpp>
 #include <deepum/separate.hpp>

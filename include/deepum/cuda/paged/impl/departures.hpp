@@ -3,7 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/cuda/check.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/handles.hpp>
 #include <deepum/cuda/paged/command.hpp>
 #include <deepum/cuda/paged/departures.hpp>

@@ -88,5 +88,5 @@ class launch_log {
 }  // namespace deepum
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/cuda/impl/launch_log.hpp>  // what it declares
+#include <deepum/cuda/completion/impl/launch_log.hpp>  // what it declares
 #endif

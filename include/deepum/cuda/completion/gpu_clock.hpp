@@ -66,5 +66,5 @@ class gpu_clock {
 }  // namespace deepum
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/cuda/impl/gpu_clock.hpp>  // what it declares
+#include <deepum/cuda/completion/impl/gpu_clock.hpp>  // what it declares
 #endif

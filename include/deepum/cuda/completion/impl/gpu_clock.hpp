@@ -1,8 +1,8 @@
 #pragma once
 
 #include <deepum/cuda/check.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/current_device.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 

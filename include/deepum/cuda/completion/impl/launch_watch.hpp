@@ -1,9 +1,9 @@
 #pragma once
 
+#include <deepum/cuda/completion/launch_log.hpp>
+#include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/device_thread.hpp>
-#include <deepum/cuda/launch_log.hpp>
-#include <deepum/cuda/launch_watch.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/separate.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
+#include <deepum/cuda/completion/launch_log.hpp>
 #include <deepum/engine/device_event.hpp>
 
 #include <atomic>
@@ -132,5 +132,5 @@ class launch_watch {
 }  // namespace deepum
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/cuda/impl/launch_watch.hpp>  // what it declares
+#include <deepum/cuda/completion/impl/launch_watch.hpp>  // what it declares
 #endif

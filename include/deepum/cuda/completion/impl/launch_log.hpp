@@ -2,8 +2,8 @@
 
 #include <deepum/core/launch.hpp>
 #include <deepum/cuda/check.hpp>
-#include <deepum/cuda/gpu_clock.hpp>
-#include <deepum/cuda/launch_log.hpp>
+#include <deepum/cuda/completion/gpu_clock.hpp>
+#include <deepum/cuda/completion/launch_log.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
