@@ -1,13 +1,19 @@
 #pragma once
 
+#include <deepum/arena/allocation_size.hpp>
 #include <deepum/arena/allocation_table.hpp>
+#include <deepum/arena/allocator.hpp>
+#include <deepum/arena/array.hpp>
 #include <deepum/arena/checker.hpp>
 #include <deepum/arena/declaration.hpp>
+#include <deepum/arena/enqueuing.hpp>
 #include <deepum/arena/given_up.hpp>
 #include <deepum/arena/host_guard.hpp>
 #include <deepum/arena/lending.hpp>
 #include <deepum/arena/new_memory.hpp>
+#include <deepum/arena/options.hpp>
 #include <deepum/arena/reports.hpp>
+#include <deepum/arena/residency.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
@@ -49,49 +55,10 @@
 namespace deepum {
 inline namespace v0 {
 
-/// How an arena is set up.
-struct arena_options {
-  bytes capacity{};       ///< address range; 0: four times the device's memory, as far as there is memory for it
-  bytes device_budget{};  ///< device memory to hold at most; 0: what is free, less the headroom. DEEPUM_BUDGET in the
-                          ///< environment overrides it
-  bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
-  std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
-  policy_options tuning{};      ///< for the policy
-  /// A policy of the program's own instead. DEEPUM_POLICY does not override it.
-  std::function<std::unique_ptr<deepum::policy>(const policy_options&)> make_policy{};
-  /// A file of `arena::save_tables` to begin with, so that a second run of a program moves blocks ahead of its very
-  /// first launches. None, or none there yet: the policy begins with nothing. It does so too, with a line in the log,
-  /// where it is no regular file, damaged, or of another policy, version or block table shape.
-  std::string tables{};
-  /// New memory reads as zero, reused memory too, as `cudaMalloc` in a fresh process has it. Else it holds what others
-  /// have left there. Costs a fill of what was handed out before; on memory that never faults only of what a launch or
-  /// view uses without overwriting all of it.
-  bool zero_new = false;
-  /// Checked mode, for finding wrong declarations: launches run one at a time, new memory and what was given up read as
-  /// no number (new memory as zero with `zero_new`), and a launch that does what it does not declare throws
-  /// `status::wrong_declaration` with its name and the operand. Slow: a launch reads its operands twice more.
-  /// DEEPUM_CHECK in the environment overrides it.
-  bool checked = false;
-  std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
-  std::function<void(const device_event&, launch_id)> observer{};    ///< see `engine_options`
-};
-
-/// Bytes that a program has taken from an arena.
-struct arena_footprint {
-  bytes allocated{};  ///< now
-  bytes peak{};       ///< at most so far
-};
-
 namespace detail {
 
 template <class T>
 concept complete_type = requires { sizeof(T); };
-/// What is too much to count does not fit into an arena either.
-template <class T>
-[[nodiscard]] constexpr bytes size_of_allocation(std::size_t n) {
-  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  return bytes{n > most / sizeof(T) ? most : n * sizeof(T)};
-}
 /// The memory kind that a device has chosen.
 template <class Device>
 struct default_memory_of {
@@ -102,13 +69,6 @@ struct default_memory_of {
 };
 
 }  // namespace detail
-
-template <class T, memory_kind Memory>
-class array;
-template <class T, memory_kind Memory>
-class allocator;
-template <memory_kind Memory>
-class residency;
 
 /// Memory that may be larger than the device: raw pointers, valid on host and device, whose blocks move before they are
 /// needed.
@@ -218,7 +178,7 @@ class arena {
         address = table_.try_allocate(size, alignment, changes);
         unsettled = tell(changes);
         awaited = table_.awaited();
-        if (!address && (!awaited || *awaited >= enqueuing::oldest(*this))) {
+        if (!address && (!awaited || *awaited >= detail::enqueuing::oldest(this))) {
           throw out_of_space(size, awaited.has_value());
         }
       }
@@ -595,58 +555,6 @@ class arena {
     }
     return report(std::move(lock), std::move(record), out.operands, stray);
   }
-  /// While it lives, this thread is enqueuing what belongs to a launch: `allocate` must not wait for that.
-  class enqueuing {
-   public:
-    enqueuing(const arena& owner, launch_id id, stream_id stream)
-        : owner_(owner),
-          id_(id),
-          stream_(stream),
-          outer_(innermost()) {
-      innermost() = this;
-    }
-    ~enqueuing() { innermost() = outer_; }
-    enqueuing(const enqueuing&) = delete;
-    enqueuing& operator=(const enqueuing&) = delete;
-
-    /// The oldest launch that this thread is enqueuing for an arena; one that never comes where it is none.
-    [[nodiscard]] static launch_id oldest(const arena& owner) {
-      launch_id found{std::numeric_limits<std::uint64_t>::max()};
-      for (const enqueuing* e = innermost(); e != nullptr; e = e->outer_) {
-        found = &e->owner_ == &owner && e->id_.valid() ? std::min(found, e->id_) : found;
-      }
-      return found;
-    }
-    /// How many they are.
-    [[nodiscard]] static std::size_t count(const arena& owner) {
-      std::size_t found = 0;
-      for (const enqueuing* e = innermost(); e != nullptr; e = e->outer_) {
-        found += &e->owner_ == &owner && e->id_.valid() ? 1 : 0;
-      }
-      return found;
-    }
-
-    /// Those that this thread is enqueuing for an arena.
-    [[nodiscard]] static std::vector<std::pair<launch_id, stream_id>> all(const arena& owner) {
-      std::vector<std::pair<launch_id, stream_id>> found;
-      for (const enqueuing* e = innermost(); e != nullptr; e = e->outer_) {
-        if (&e->owner_ == &owner && e->id_.valid()) {
-          found.emplace_back(e->id_, e->stream_);
-        }
-      }
-      return found;
-    }
-
-   private:
-    static const enqueuing*& innermost() {
-      thread_local const enqueuing* current = nullptr;
-      return current;
-    }
-    const arena& owner_;
-    launch_id id_;
-    stream_id stream_;
-    const enqueuing* outer_;
-  };
   /// Waits until a launch that was submitted may be given to the device. At most `longest_hold`: the device may be
   /// waiting for something that this very thread will do next. On memory that never faults it waits on, and says so.
   /// @errors  Those of `engine::admitted`; on memory that never faults that of a device that has failed, and
@@ -667,7 +575,7 @@ class arena {
  private:
   template <class Later>
   void await_turn(launch_id id, stream_id stream, std::string_view name, Later&& later) {
-    const std::size_t outer = enqueuing::count(*this);
+    const std::size_t outer = detail::enqueuing::count(this);
     if (engine_.admitted(id, stream, outer)) {
       return;
     }
@@ -686,7 +594,7 @@ class arena {
         }
         if constexpr (faultless_memory_kind<Memory>) {
           probe_.check_device();
-          if (!engine_.fits_beside(id, stream, enqueuing::all(*this))) {
+          if (!engine_.fits_beside(id, stream, detail::enqueuing::all(this))) {
             throw error(status::out_of_device_memory,
                         "launch '" + std::string(name) +
                             "' inside a stream::call does not fit the budget beside what the call itself keeps on the "
@@ -1041,151 +949,6 @@ class arena {
 /// An arena is of the memory kind that its device has chosen, where the program names none.
 template <class Device>
 arena(Device&, arena_options = {}) -> arena<typename detail::default_memory_of<Device>::type>;
-
-/// Memory that stays on the device for as long as this lives. Made by `arena::hold`.
-///
-/// It is a launch of its own to the policy, one that begins when all of it is there and finishes when this ends. On
-/// memory that faults it is a hint: nothing can be kept from leaving there.
-template <memory_kind Memory>
-class residency {
- public:
-  /// See `arena::hold`.
-  residency(arena<Memory>& owner, std::span<const operand> operands) : marker_(owner.memory()), owner_(owner) {
-    stream_ = owner.engine().open_stream({});
-    launch_record record;
-    record.stream = stream_;
-    record.name = "hold";
-    record.hold = true;
-    signature_builder signature(record.name);
-    owner.stream_opened();
-    try {
-      std::vector<named_operand> named;
-      owner.name_operands(record.name, operands, named);
-      for (named_operand& o : named) {
-        o.mode = o.mode == access::read ? access::read : access::update;  // it writes nothing itself
-      }
-      owner.declare(named, record.accesses);
-      for (const block_access& a : record.accesses) {
-        signature.operand(a.range.begin_value(), a.range.count, a.mode);
-      }
-      record.signature = signature.finish();
-      id_ = owner.engine().submit(std::move(record));
-      owner.await_admission(id_, stream_, "hold");
-    } catch (...) {
-      close();
-      throw;
-    }
-  }
-  ~residency() {
-    marker_.begin(id_);
-    marker_.end(id_);
-    try {
-      marker_.synchronize();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): the streams that failed tell
-    }
-    close();
-  }
-  residency(const residency&) = delete;
-  residency& operator=(const residency&) = delete;
-
- private:
-  void close() {
-    owner_.engine().close_stream(stream_);
-    owner_.stream_closed();
-  }
-
-  typename Memory::stream_type marker_;  // tells the engine of the end, as launches do
-  arena<Memory>& owner_;
-  stream_id stream_{};
-  launch_id id_{};
-};
-
-/// Memory for elements that is given back when the array ends. Elements are not constructed.
-template <class T, memory_kind Memory>
-class array {
-  static_assert(std::is_trivially_copyable_v<T>,
-                "elements of an array are plain data: nobody constructs or destroys them");
-
- public:
-  array() = default;
-  /// @errors  Those of `arena::allocate`.
-  array(arena<Memory>& owner, std::size_t n) : owner_(&owner), data_(owner.template allocate<T>(n)), size_(n) {}
-  /// Takes the memory over; `other` is empty then.
-  array(array&& other) noexcept
-      : owner_(other.owner_),
-        data_(std::exchange(other.data_, nullptr)),
-        size_(std::exchange(other.size_, 0)) {}
-  /// Swaps the two.
-  array& operator=(array&& other) noexcept {
-    std::swap(owner_, other.owner_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  ~array() {
-    if (data_ != nullptr) {
-      owner_->deallocate(data_);
-    }
-  }
-
-  /// Its first element; nullptr where it is empty.
-  [[nodiscard]] T* data() const { return data_; }
-  /// Its elements.
-  [[nodiscard]] std::size_t size() const { return size_; }
-  /// Its bytes.
-  [[nodiscard]] bytes size_in_bytes() const { return bytes{size_ * sizeof(T)}; }
-
- private:
-  arena<Memory>* owner_ = nullptr;
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-/// The launch reads all elements of an array.
-template <class T, memory_kind Memory>
-[[nodiscard]] auto reads(const array<T, Memory>& elements) {
-  return reads(elements.data(), elements.size());
-}
-/// The launch may read and write all elements of an array.
-template <class T, memory_kind Memory>
-[[nodiscard]] auto updates(const array<T, Memory>& elements) {
-  return updates(elements.data(), elements.size());
-}
-/// The launch writes all elements of an array before it reads any. A promise, as `overwrites(p, n)`.
-template <class T, memory_kind Memory>
-[[nodiscard]] auto overwrites(const array<T, Memory>& elements) {
-  return overwrites(elements.data(), elements.size());
-}
-
-/// An allocator for containers of the standard library. Its elements are used by the host directly.
-template <class T, memory_kind Memory>
-class allocator {
- public:
-  using value_type = T;
-
-  /// The arena has to outlive all that the containers hold.
-  explicit allocator(arena<Memory>& owner) : owner_(&owner) {}
-  /// For another type of element, of the same arena.
-  template <class U>
-  allocator(const allocator<U, Memory>& other) : owner_(&other.owner()) {}  // NOLINT(google-explicit-constructor)
-
-  /// @errors  Those of `arena::allocate`.
-  [[nodiscard]] T* allocate(std::size_t n) {
-    return static_cast<T*>(owner_->allocate_bytes(detail::size_of_allocation<T>(n), bytes{alignof(T)}));
-  }
-  /// As `arena::deallocate`. An error ends the program here: containers expect none.
-  void deallocate(T* p, std::size_t /*n*/) noexcept { owner_->deallocate(p); }
-  /// The arena that it takes memory from.
-  [[nodiscard]] arena<Memory>& owner() const { return *owner_; }
-
-  template <class U>
-  friend bool operator==(const allocator& a, const allocator<U, Memory>& b) {
-    return &a.owner() == &b.owner();
-  }
-
- private:
-  arena<Memory>* owner_;
-};
 
 }  // namespace v0
 }  // namespace deepum
