@@ -141,12 +141,17 @@ class lockstep_machine {
   }
   static void relent() { fake_cuda::forget_failures(); }
 
-  /// Hints fail, and others take device memory.
+  /// Calls of the library's fail: hints; on memory that never faults what gives a block its memory, on the device or on
+  /// the host, so that launches and views may be refused from then on. Or others take device memory.
   void disturb(std::uint32_t dice) {
     constexpr std::array hints{"cudaMemPrefetchAsync", "cudaMemAdvise", "cudaMemDiscardBatchAsync", "cudaMemGetInfo",
                                "cudaEventElapsedTime"};
+    constexpr std::array mappings{"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cudaMemGetInfo",
+                                  "cudaEventElapsedTime"};
+    const auto& calls = arena_type::host_uses_other_addresses ? mappings : hints;
     if (dice % 4 != 0) {
-      fake_cuda::fail_call(hints.at(dice / 4 % hints.size()), 1 + dice / 64 % 4, cudaErrorInvalidValue);
+      mappings_fail = mappings_fail || arena_type::host_uses_other_addresses;
+      fake_cuda::fail_call(calls.at(dice / 4 % calls.size()), 1 + dice / 64 % 4, cudaErrorInvalidValue);
     } else if (!arena_type::host_uses_other_addresses) {
       fake_cuda::set_foreign_memory(dice / 4 % 2 == 0 ? deepum::bytes{} : deepum::bytes{memory_.count / 2});
     }
@@ -156,7 +161,7 @@ class lockstep_machine {
     fake_cuda::set_foreign_memory({});
     fake_cuda::set_host_memory(deepum::bytes{std::uint64_t{1} << 40});
   }
-  [[nodiscard]] bool short_of_memory() const { return host_is_limited; }
+  [[nodiscard]] bool short_of_memory() const { return host_is_limited || mappings_fail; }
 
   std::unique_ptr<deepum::interop::cub_calls<Memory>> open_library(arena_type& a, deepum::stream<Memory>& s) {
     return std::make_unique<deepum::interop::cub_calls<Memory>>(a, s);
@@ -200,6 +205,7 @@ class lockstep_machine {
  public:
   deepum::cuda::device device;
   std::atomic<bool> host_is_limited{false};
+  std::atomic<bool> mappings_fail{false};
 
  private:
   deepum::bytes memory_;
