@@ -19,12 +19,11 @@ constexpr std::size_t words_of_a_block = block_size.count / sizeof(word);
 const sim::kernel set_first{[](word* a, word, word value) { a[0] = value; },
                             [](sim::work& w, word* a, word n, word) { w.updates(a, n * sizeof(word)); }};
 
-const sim::kernel copy_first_of_part{
-    [](word* to, const word* from, std::size_t, std::size_t at) { to[0] = from[at]; },
-    [](sim::work& w, word* to, const word* from, std::size_t n, std::size_t) {
-      w.reads(from, n * sizeof(word));
-      w.updates(to, sizeof(word));
-    }};
+const sim::kernel copy_first_of_part{[](word* to, const word* from, std::size_t, std::size_t at) { to[0] = from[at]; },
+                                     [](sim::work& w, word* to, const word* from, std::size_t n, std::size_t) {
+                                       w.reads(from, n * sizeof(word));
+                                       w.updates(to, sizeof(word));
+                                     }};
 
 TEST_CASE("a launch must not read what was given up beside what it writes itself") {
   sim::device gpu;
