@@ -107,17 +107,21 @@ struct bench {
   cudaStream_t stream = nullptr;
 };
 
-/// Calls a function of the driver, which is looked up.
-template <class... P>
-CUresult driver(const char* name, P... arguments) {
-  thread_local std::map<std::string, void*> known;  // a broken device answers no more
+/// A function of the driver, which is looked up once by each thread: a broken device answers no more.
+inline void* driver_function(const char* name) {
+  thread_local std::map<std::string, void*> known;
   void*& f = known[name];
   if (f == nullptr) {
     cudaDriverEntryPointQueryResult found{};
     ok(cudaGetDriverEntryPointByVersion(name, &f, 4000, cudaEnableDefault, &found));
     REQUIRE(found == cudaDriverEntryPointSuccess);
   }
-  return reinterpret_cast<CUresult (*)(P...)>(f)(arguments...);
+  return f;
+}
+/// Calls it.
+template <class... P>
+CUresult driver(const char* name, P... arguments) {
+  return reinterpret_cast<CUresult (*)(P...)>(driver_function(name))(arguments...);
 }
 
 }  // namespace fake_bench

@@ -22,10 +22,24 @@ class dead_blocks {
   /// Contents died.
   void note(block_range range) { noted_.push_back(range); }
 
+  /// Blocks are on the device now. A launch that was in flight when they died may have brought them while they were
+  /// waiting to be forgotten elsewhere.
+  void arrived(const block_map& map, block_range range) {
+    for (const block_id b : range) {
+      if (b.value < asked_.size() && asked_[b.value]) {
+        asked_[b.value] = false;
+        if (is_dead(map[b])) {
+          note({b, 1});
+        }
+      }
+    }
+  }
+
   /// Plans to forget what is not on the device, so that it is never brought back.
   void forget_elsewhere(const block_map& map, plan& out) {
     const std::uint32_t most = blocks_per_command(map);
     listed_.resize(map.size());
+    asked_.resize(map.size());
     std::size_t kept = 0;
     for (const block_range range : noted_) {
       bool in_use = false;
@@ -37,7 +51,12 @@ class dead_blocks {
         if (map.present(b)) {
           list(b);
         } else if (!s.copies.empty()) {
-          s.users == 0 ? discard(b, out, most) : void(in_use = true);
+          if (s.users == 0) {
+            discard(b, out, most);
+            asked_[b.value] = true;
+          } else {
+            in_use = true;
+          }
         }
       }
       if (in_use) {
@@ -103,6 +122,7 @@ class dead_blocks {
   std::vector<block_range> noted_{};   // not looked at yet
   std::vector<block_id> on_device_{};  // each once
   std::vector<bool> listed_{};         // by block: it is there
+  std::vector<bool> asked_{};          // by block: to be forgotten elsewhere
 };
 
 }  // namespace detail

@@ -102,9 +102,9 @@ class auto_policy final : public policy {
     gate_.stir();
     for (const block_id b : range) {
       coming_.set_resident(b, map.resident(b));
-      if (options_.invalidate && to == map.device() && detail::is_dead(map[b])) {
-        dead_.note({b, 1});  // a launch that was in flight when it died has brought it
-      }
+    }
+    if (to == map.device()) {
+      dead_.arrived(map, range);
     }
     if (step_follower* const follower = step_.follower()) {
       to == map.device() ? follower->arrived(range) : follower->left(range);
