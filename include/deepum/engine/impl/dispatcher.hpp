@@ -324,27 +324,27 @@ DEEPUM_SEPARATE command dispatcher::take_piece(std::deque<command>& queue, std::
   return piece;
 }
 
-DEEPUM_SEPARATE std::deque<command>* dispatcher::waiting(transfer_queue& l) {
-  std::deque<command>& queue = l.next();
+DEEPUM_SEPARATE std::deque<command>* dispatcher::waiting(transfer_queue& q) {
+  std::deque<command>& queue = q.next();
   return queue.empty() ? nullptr : &queue;
 }
 
-DEEPUM_SEPARATE bool dispatcher::full(const transfer_queue& l) const {
-  return l.issued.size() >= options_.commands_in_flight || blocks_left(l) == 0;
+DEEPUM_SEPARATE bool dispatcher::full(const transfer_queue& q) const {
+  return q.issued.size() >= options_.commands_in_flight || blocks_left(q) == 0;
 }
 
-DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(const transfer_queue& l) const {
+DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(const transfer_queue& q) const {
   const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / state_.map.grid().block());
-  return static_cast<std::uint32_t>(most - std::min(most, l.blocks));
+  return static_cast<std::uint32_t>(most - std::min(most, q.blocks));
 }
 
-DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& l, const command& c, bool taken, const char* what) {
+DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const command& c, bool taken, const char* what) {
   if (!taken) {
     account_.failed(what);
     return 0;
   }
-  l.issued.push_back({next_ticket_, c});
-  l.blocks += c.range.count;
+  q.issued.push_back({next_ticket_, c});
+  q.blocks += c.range.count;
   return next_ticket_++;
 }
 
