@@ -1,6 +1,6 @@
 // Launches beside an `arena::hold` on memory that never faults: what a hold keeps makes nobody else wait who needs not.
 
-#include "engine/fake_memory.hpp"
+#include "engine/faultless_bench.hpp"
 #include "support/failure.hpp"
 #include <deepum/engine/engine.hpp>
 
@@ -16,26 +16,16 @@
 
 namespace claims_test {
 
-using namespace deepum;
+using namespace faultless_bench_of_tests;
 using deepum::access;  // not the one of POSIX
 using deepum_test::failure;
-using deepum_test::faultless_fake_memory;
-using deepum_test::scripted_policy;
-
-block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
 
 /// An engine with a budget of eight blocks, and what it asks for carried out at once.
-struct bench {
-  bench() : memory(32) {
-    memory.free = block_size * 64;
-    engine_options o;
-    o.budget = block_size * 8;
-    o.log = {};
-    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), o);
+struct bench : faultless_bench {
+  bench() : faultless_bench(8, 32) {
     for (stream_id& s : streams) {
       s = made->open_stream(std::nullopt);
     }
-    CHECK(made->live(blocks(0, 32)));
     settle();
   }
   struct launched {
@@ -55,12 +45,7 @@ struct bench {
   launched hold(std::size_t on, std::initializer_list<block_range> ranges) { return submit(on, ranges, true); }
   void settle() {
     for (int i = 0; i < 4; ++i) {
-      made->pump();
-      while (done < memory.calls.size()) {
-        const auto call = memory.calls[done++];
-        memory.carry_out(call);
-        made->pump();
-      }
+      carry_out_all();
     }
   }
   /// Whether it begins, however often it and those that wait ask.
@@ -81,11 +66,7 @@ struct bench {
     settle();
   }
 
-  faultless_fake_memory memory;
-  scripted_policy::script script;
-  std::unique_ptr<engine> made;
   stream_id streams[4];
-  std::size_t done = 0;
 };
 
 TEST_CASE("a launch on what is held begins while an older one waits for the held room") {

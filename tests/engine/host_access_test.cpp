@@ -1,7 +1,7 @@
 // When the host's copy of a block may be reclaimed (docs/adr/0007): never while it is the only one, while a view of the
 // host uses it, or while something is copied to or from it.
 
-#include "engine/fake_memory.hpp"
+#include "engine/faultless_bench.hpp"
 #include <deepum/engine/engine.hpp>
 
 #include <doctest/doctest.h>
@@ -17,32 +17,15 @@
 
 namespace host_access_test {
 
-using namespace deepum;
+using namespace faultless_bench_of_tests;
 using deepum::access;  // not the one of POSIX
-using deepum_test::faultless_fake_memory;
-using deepum_test::scripted_policy;
 
-block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
-
-struct bench {
-  bench() : memory(16) {
-    memory.free = block_size * 64;
-    engine_options o;
-    o.budget = block_size * 4;
-    o.log = {};
-    made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), o);
+struct bench : faultless_bench {
+  bench() : faultless_bench(4, 16) {
     stream = made->open_stream(std::nullopt);
-    CHECK(made->live(blocks(0, 16)));
     settle();
   }
-  void settle() {
-    made->pump();
-    while (done < memory.calls.size()) {
-      const auto call = memory.calls[done++];
-      memory.carry_out(call);
-      made->pump();
-    }
-  }
+  void settle() { carry_out_all(); }
   /// The next command of this kind is given, and not carried out yet. What comes before it is.
   faultless_fake_memory::call next(const std::string& what) {
     for (int i = 0; i < 20; ++i) {
@@ -82,11 +65,7 @@ struct bench {
                        [b](block_range r) { return r.contains(block_id{b}); });
   }
 
-  faultless_fake_memory memory;
-  scripted_policy::script script;
-  std::unique_ptr<engine> made;
   stream_id stream;
-  std::size_t done = 0;
 };
 
 TEST_CASE("a view that ends while its block leaves does not give up the copy that is being made") {
