@@ -422,11 +422,11 @@ class launch_check : private launch_order::turn {
       for_each_piece({first, std::max(first, o.where.end / sizeof mark * sizeof mark)},
                      [&](std::uint64_t at, std::span<const std::byte> bytes_there) {
                        for (std::size_t i = 0; i < bytes_there.size(); i += sizeof mark) {
-                         std::uint32_t here = 0;
-                         std::memcpy(&here, bytes_there.data() + i, sizeof here);
-                         if (here == mark && run.end == at + i) {
+                         std::uint32_t pattern = 0;
+                         std::memcpy(&pattern, bytes_there.data() + i, sizeof pattern);
+                         if (pattern == mark && run.end == at + i) {
                            run.end += sizeof mark;
-                         } else if (here == mark) {
+                         } else if (pattern == mark) {
                            end_run();
                            run = {at + i, at + i + sizeof mark};
                          }
