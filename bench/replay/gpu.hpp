@@ -191,6 +191,10 @@ class managed_blocks : public memory_space {
   [[nodiscard]] nanoseconds now() const override { return gpu_.now(); }
   void poll(std::vector<device_event>& events) override { gpu_.poll(events); }
   void notify() override { gpu_.notify(); }
+  [[nodiscard]] std::uint64_t happened() const override { return gpu_.reports(); }
+  void wait(std::uint64_t seen, nanoseconds /*at_most*/) override {
+    if (gpu_.reports() == seen && !gpu_.quiet()) gpu_.run_next();
+  }
 
  protected:
   gpu& device() { return gpu_; }

@@ -14,6 +14,7 @@
 #include <deepum/arena/options.hpp>
 #include <deepum/arena/reports.hpp>
 #include <deepum/arena/residency.hpp>
+#include <deepum/arena/waiting.hpp>
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
@@ -584,12 +585,16 @@ class arena {
       return;
     }
     try {
-      long_wait wait(*this);
-      for (bool told = false; !engine_.admitted(id, stream, outer);) {
+      detail::long_wait wait(memory_, log_);
+      bool told = false;
+      const auto may_go = [&] {
+        if (engine_.admitted(id, stream, outer)) {
+          return true;
+        }
         if (!told && wait.lasted() >= longest_hold) {
           told = true;
           if (engine_.admit(id)) {
-            return;
+            return true;
           }
         }
         if constexpr (faultless_memory_kind<Memory>) {
@@ -601,12 +606,13 @@ class arena {
                             "device: launch it outside, or raise the budget");
           }
         }
-        wait.go_on([&] {
-          return "launch '" + std::string(name) +
-                 "' waits for memory that launches in flight hold; if those wait for it in turn, launch all of them "
-                 "under one arena::hold";
-        });
-      }
+        return false;
+      };
+      wait.until(may_go, [&] {
+        return "launch '" + std::string(name) +
+               "' waits for memory that launches in flight hold; if those wait for it in turn, launch all of them "
+               "under one arena::hold";
+      });
     } catch (...) {
       engine_.withdraw(id, stream);
       throw;
@@ -630,29 +636,6 @@ class arena {
  private:
   static constexpr nanoseconds longest_hold = std::chrono::seconds(1);
   static constexpr nanoseconds longest_shortage = std::chrono::seconds(10);  // of host memory
-
-  /// A wait of a thread of the program. It says so in the log when it has lasted for a second of the device's clock,
-  /// and again whenever that time has doubled.
-  class long_wait {
-   public:
-    explicit long_wait(arena& owner) : owner_(owner), began_(owner.memory_.now()) {}
-    /// Lets time pass: asking a stream that has no work is how a host thread does that on every device.
-    /// @param what  () -> std::string: what it waits for.
-    template <class What>
-    void go_on(What&& what) {
-      (void)owner_.probe_.idle();
-      if (const nanoseconds so_far = lasted(); so_far >= next_) {
-        owner_.say(what() + " (for " + std::to_string(so_far / std::chrono::seconds(1)) + " s so far)");
-        next_ = 2 * so_far;
-      }
-    }
-    [[nodiscard]] nanoseconds lasted() const { return owner_.memory_.now() - began_; }
-
-   private:
-    arena& owner_;
-    nanoseconds began_;
-    nanoseconds next_ = longest_hold;
-  };
 
   void check_place(const char* what, location l) const {
     if (!l.is_host() && l != memory_.place()) {
@@ -751,19 +734,18 @@ class arena {
   /// Waits for discards that the device has. They end whatever the program does, also where the device has failed.
   void settle(std::span<const block_range> ranges) {
     for (const block_range& r : ranges) {
-      while (!engine_.settled(r)) {
-        (void)probe_.idle();
-      }
+      detail::wait_until(memory_, [&] { return engine_.settled(r); });
     }
   }
   /// Waits for a launch whose end gives memory back. The program has to let it end.
   void await_finish(launch_id last, bytes asked) {
-    for (long_wait wait(*this); engine_.catch_up(), !engine_.finished(last);) {
-      wait.go_on([&] {
-        return "an allocation of " + std::to_string(asked.count) +
-               " bytes waits for launches that may still use memory that was given back";
-      });
-    }
+    engine_.catch_up();
+    detail::long_wait(memory_, log_)
+        .until([&] { return engine_.finished(last); },
+               [&] {
+                 return "an allocation of " + std::to_string(asked.count) +
+                        " bytes waits for launches that may still use memory that was given back";
+               });
   }
   /// Waits until the host may use bytes. @returns  Where it finds them.
   [[nodiscard]] std::byte* await_host_access(bytes offset, bytes size, access mode)
@@ -775,23 +757,31 @@ class arena {
              " of the arena, which launches in flight or an arena::hold use; synchronise with the launches, or end the "
              "hold, before the host touches them";
     };
-    long_wait wait(*this);
-    while (!engine_.host_may_use(range, mode)) {
-      probe_.check_device();
-      wait.go_on(what);
-    }
+    detail::long_wait wait(memory_, log_);
+    const auto may_use = [&] {
+      const bool may = engine_.host_may_use(range, mode);
+      if (!may) {
+        probe_.check_device();
+      }
+      return may;
+    };
+    wait.until(may_use, what);
     const nanoseconds before = wait.lasted();
-    for (;;) {
-      if (std::byte* found = memory_.host_address(offset, size); found != nullptr) {
-        return found;
+    std::byte* found = nullptr;
+    const auto has_memory = [&] {
+      found = memory_.host_address(offset, size);
+      if (found != nullptr) {
+        return true;
       }
       if (!engine_.relieve_host() || wait.lasted() - before >= longest_shortage) {
         throw error(status::out_of_host_memory, "the host has no memory for a view of " + std::to_string(size.count) +
                                                     " bytes: " + memory_.last_failure());
       }
       probe_.check_device();
-      wait.go_on(what);
-    }
+      return false;
+    };
+    wait.until(has_memory, what);
+    return found;
   }
 
   /// The bytes that operands of one launch name; see `name_operands`. Under the lock.
@@ -924,8 +914,8 @@ class arena {
   /// Who tells the engine things faster than it takes them in waits for its next turn, which comes whatever the device
   /// does.
   void keep_pace() {
-    while (engine_.crowded()) {
-      (void)probe_.idle();
+    if (engine_.crowded()) [[unlikely]] {
+      detail::wait_until(memory_, [&] { return !engine_.crowded(); });
     }
   }
 

@@ -1,4 +1,5 @@
 #include "cuda/fake_gpu.hpp"
+#include "support/watchdog.hpp"
 #include <deepum/cuda/completion/launch_log.hpp>
 #include <deepum/cuda/completion/launch_watch.hpp>
 #include <deepum/cuda/device.hpp>
@@ -7,10 +8,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace launch_watch_test {
@@ -115,6 +119,63 @@ TEST_CASE("a stream is looked at until its last launch is over, and one that end
   (void)cudaStreamSynchronize(b.streams[0]->stream);
   CHECK_FALSE(b.collect());
   CHECK(b.events.size() == 3);
+}
+
+TEST_CASE("a wait ends when the pump has run, and at once where it has run since the count was taken") {
+  const watchdog ends("waits for the pump");
+  bench b(0);
+  std::atomic<std::uint64_t> runs{0};
+  std::atomic<bool> more{false};
+  b.watch.attach([&] {
+    ++runs;
+    if (more) b.watch.hurry();
+  });
+  CHECK(comes([&] { return b.watch.runs() != 0; }));
+  const std::uint64_t before = b.watch.runs();
+  b.watch.notify();
+  b.watch.wait(before, std::chrono::hours(1));
+  CHECK(b.watch.runs() > before);
+  b.watch.wait(before, std::chrono::hours(1));
+  // Threads that sleep are all woken, however often and whenever the pump runs.
+  std::vector<std::thread> waiting;
+  for (int t = 0; t < 4; ++t) {
+    waiting.emplace_back([&] {
+      for (int i = 0; i < 2'000; ++i) {
+        const std::uint64_t seen = b.watch.runs();
+        b.watch.wait(seen, std::chrono::hours(1));
+        CHECK(b.watch.runs() > seen);
+      }
+    });
+  }
+  more = true;
+  b.watch.hurry();
+  for (std::thread& t : waiting)
+    t.join();
+  more = false;
+  b.watch.detach();
+  CHECK(b.watch.runs() == runs);
+}
+
+TEST_CASE("a wait sleeps while the pump does, and wakes it when its time is over") {
+  const watchdog ends("waits while the pump sleeps");
+  bench b(0);
+  b.watch.attach([] {});
+  std::uint64_t ended_by_runs = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t seen = b.watch.runs();
+    const auto began = std::chrono::steady_clock::now();
+    b.watch.wait(seen, std::chrono::milliseconds(2));
+    const bool ran = b.watch.runs() > seen;
+    ended_by_runs += ran ? 1 : 0;
+    CHECK((ran || std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(2)));
+    CHECK(comes([&] { return b.watch.runs() > seen; }));
+  }
+  b.watch.detach();  // now nothing runs
+  const std::uint64_t last = b.watch.runs();
+  const auto began = std::chrono::steady_clock::now();
+  b.watch.wait(last, std::chrono::milliseconds(5));
+  CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(5));
+  CHECK(b.watch.runs() == last);
 }
 
 }  // namespace launch_watch_test

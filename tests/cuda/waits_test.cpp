@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace cuda_waits_test {
@@ -231,6 +232,75 @@ TEST_CASE("where arenas share a device, one that cannot have more makes room amo
   }
   CHECK(mine.host_read(words[3], in_block)[in_block - 1] == 3);
   CHECK(other.host_read(theirs, 1)[0] == 1);
+}
+
+TEST_CASE_TEMPLATE("a thread that waits for memory looks when the pump has run, and does not poll", Memory,
+                   BOTH_KINDS) {
+  const watchdog ends("an allocation behind a launch");
+  machine<Memory> m;
+  auto& memory = *m.arena;
+  std::atomic<std::uint64_t> runs{0};
+  memory.memory().detach();
+  memory.memory().attach([&] {
+    ++runs;
+    memory.engine().pump();
+  });
+  deepum::stream s(memory);
+  word* const x = memory.template allocate<word>(20 * in_block);
+  s.launch("set", 1, 1, 0, set, deepum::overwrites(x, in_block), std::uint64_t{in_block}, word{1});
+  s.synchronize();
+  (void)memory.statistics();
+  const cudaStream_t q = s.native().native();
+  fake_cuda::hold(q);
+  s.launch("set", 1, 1, 0, set, deepum::updates(x, in_block), std::uint64_t{in_block}, word{2});
+  memory.deallocate(x);
+  const auto looks = [] { return fake_cuda::calls("cudaEventQuery") + fake_cuda::calls("cudaStreamQuery"); };
+  const std::uint64_t looked = looks();
+  const std::uint64_t ran = runs;
+  std::atomic<bool> got{false};
+  std::thread waits([&] {
+    memory.deallocate(memory.template allocate<word>(20 * in_block));  // in the place of the first
+    got = true;
+  });
+  CHECK(comes([&] { return runs > ran + 50; }));
+  // Each look at the device asks for the launch in flight once or twice. A thread that polls asks hundreds of times
+  // between two runs of the pump.
+  CHECK_FALSE(got);
+  const std::uint64_t by_then = looks() - looked;
+  CHECK(by_then <= 2 * (runs - ran) + 20);
+  fake_cuda::resume(q);
+  waits.join();
+  CHECK(got);
+  s.synchronize();
+}
+
+TEST_CASE("threads that wait when the device breaks go on") {
+  const watchdog ends("waits for launches that never end");
+  machine<deepum::cuda::mapped_memory> m;
+  auto& memory = *m.arena;
+  deepum::stream s(memory);
+  word* const x = memory.allocate<word>(in_block);
+  word* const y = memory.allocate<word>(20 * in_block);
+  s.launch("set", 1, 1, 0, set, deepum::overwrites(x, in_block), std::uint64_t{in_block}, word{1});
+  s.synchronize();
+  fake_cuda::hold(s.native().native());
+  s.launch("set", 1, 1, 0, set, deepum::updates(x, in_block), std::uint64_t{in_block}, word{2});
+  memory.deallocate(y);
+  std::atomic<int> begun{0};
+  std::string said;
+  std::thread host([&] {
+    ++begun;
+    said = failure(status::device_failure, [&] { (void)memory.host_write(x, in_block); });
+  });
+  std::thread allocates([&] {
+    ++begun;
+    memory.deallocate(memory.allocate<word>(20 * in_block));
+  });
+  CHECK(comes([&] { return begun == 2; }));
+  fake_cuda::break_device(cudaErrorIllegalAddress);
+  host.join();
+  allocates.join();
+  CHECK(mentions(said, "cudaStreamQuery"));
 }
 
 }  // namespace cuda_waits_test

@@ -126,6 +126,24 @@ TEST_CASE("a launch that is held back has the migration thread called, so that s
   CHECK(b.memory.calls.size() == 1);
 }
 
+TEST_CASE("who asks again does not wake the migration thread, unless something has happened that it has not seen") {
+  bench b;
+  CHECK(b.ask(b.submit(b.stream)));  // executes: nothing lets the other one go
+  const launch_id l = b.submit_unready(b.stream);
+  CHECK_FALSE(b.ask_and_pump(l));
+  const int before = b.memory.notifications;
+  for (int i = 0; i < 100; ++i) {
+    CHECK_FALSE(b.ask(l));
+  }
+  CHECK(b.memory.notifications == before);
+  b.memory.driver_brings(blocks(0));
+  CHECK_FALSE(b.ask(l));  // who asks takes it in
+  CHECK(b.memory.notifications == before + 1);
+  b.made->pump();
+  CHECK_FALSE(b.ask(l));
+  CHECK(b.memory.notifications == before + 1);
+}
+
 TEST_CASE("a launch for which nothing moves, behind nothing that executes, is let go") {
   bench b;
   const launch_id l = b.submit_unready(b.stream);

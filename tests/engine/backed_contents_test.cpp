@@ -73,6 +73,8 @@ class modelled_memory final : public memory_space {
     events_.clear();
   }
   void notify() override {}
+  [[nodiscard]] std::uint64_t happened() const override { return 0; }
+  void wait(std::uint64_t, nanoseconds) override { FAIL("nothing waits here"); }
 
   /// Goes on with the oldest command of a direction. @returns  Whether there was one.
   bool work(unsigned direction, bool fail) {

@@ -44,6 +44,12 @@ class fake_memory : public deepum::memory_space {
     reports.clear();
   }
   void notify() override { ++notifications; }
+  [[nodiscard]] std::uint64_t happened() const override { return happenings; }
+  void wait(std::uint64_t seen, deepum::nanoseconds at_most) override {
+    ++waits;
+    if (seen == happenings) time += at_most;
+    if (while_waiting) while_waiting();
+  }
 
   /// The command is carried out: its blocks arrive or depart, and it completes.
   void carry_out(const call& c) {
@@ -95,6 +101,9 @@ class fake_memory : public deepum::memory_space {
   std::optional<std::uint64_t> fail_call;  ///< this call fails, counted from 0
   bool fail_all = false;
   std::atomic<int> notifications{0};
+  std::uint64_t happenings = 0;
+  std::uint64_t waits = 0;
+  std::function<void()> while_waiting;  ///< called in each of them
   deepum::nanoseconds time{};
 
  protected:

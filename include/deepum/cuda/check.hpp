@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <source_location>
 #include <string>
 #include <thread>
@@ -89,7 +90,7 @@ inline bool settle(cudaStream_t s) noexcept {
     return true;
   }
   while (!worked(cudaStreamSynchronize(s)) && !reached(cudaStreamQuery, s)) {
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until the program's capture ends
   }
   return false;
 }

@@ -9,6 +9,7 @@
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/units.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -39,6 +40,8 @@ class device_space : public memory_space {
   void poll(std::vector<device_event>& events) override;
   void notify() override { watch_.notify(); }
   void hurry() override { watch_.hurry(); }
+  [[nodiscard]] std::uint64_t happened() const override { return watch_.runs(); }
+  void wait(std::uint64_t seen, nanoseconds at_most) override { watch_.wait(seen, at_most); }
   void attach(std::function<void()> pump) { watch_.attach(std::move(pump)); }
   /// Returns when the pump has returned for the last time, and no command is under way.
   void detach();

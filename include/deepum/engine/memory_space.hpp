@@ -98,6 +98,18 @@ class memory_space {
   virtual void hurry() { notify(); }
   /// @}
 
+  /// @name Waiting
+  /// How a thread of the program waits for what the pump and the device do (docs/adr/0011): it takes the count, looks
+  /// whether it may go on, and waits from that count on. So nothing that happens in between is missed.
+  /// @{
+
+  /// Counts what may let somebody go on. Threads: any.
+  [[nodiscard]] virtual std::uint64_t happened() const = 0;
+  /// Waits until something has happened since the count was `seen`, or `at_most` is over; then the pump looks, too. May
+  /// return earlier. Threads: any but the pump's, without a lock.
+  virtual void wait(std::uint64_t seen, nanoseconds at_most) = 0;
+  /// @}
+
   /// @name Of a space that faults
   /// @{
 

@@ -8,7 +8,9 @@
 #include <deepum/sim/device.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace deepum {
@@ -34,6 +36,13 @@ class device_space : public memory_space, protected Space {
   [[nodiscard]] nanoseconds now() const override { return Space::now(); }
   void poll(std::vector<device_event>& events) override { Space::poll(events); }
   void notify() override { Space::notify(); }
+  /// Nothing: the clock stands still while nobody waits, so whoever does looks again after each turn of it.
+  [[nodiscard]] std::uint64_t happened() const override { return 0; }
+  /// A turn of the clock, as long as a query of the device takes.
+  void wait(std::uint64_t /*seen*/, nanoseconds at_most) override {
+    notify();
+    owner_.host_work(std::min(owner_.properties().host_query, at_most));
+  }
   using Space::attach;
   using Space::contains;
   using Space::detach;

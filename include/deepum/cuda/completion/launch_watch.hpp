@@ -3,6 +3,7 @@
 #include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/completion/launch_log.hpp>
 #include <deepum/engine/device_event.hpp>
+#include <deepum/units.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -43,6 +44,11 @@ class launch_watch {
   void attach(std::function<void()> pump);
   /// Returns when it has returned for the last time. Threads: any but the pump's.
   void detach();
+  /// How often it has run. Threads: any.
+  [[nodiscard]] std::uint64_t runs() const { return runs_.load(std::memory_order_seq_cst); }
+  /// Waits until it has run more often than `seen` times, at most so long; then it is woken. Looks at the count for a
+  /// moment, and sleeps then. Threads: any but the pump's.
+  void wait(std::uint64_t seen, nanoseconds at_most);
   /// @}
 
   /// @name For streams
@@ -98,8 +104,10 @@ class launch_watch {
   static constexpr std::uint32_t launches_a_mark = 16;  // after those
   static constexpr auto look_every = std::chrono::microseconds(20);
   static constexpr auto look_at_least = std::chrono::milliseconds(50);
+  static constexpr nanoseconds awake{20'000};  // who waits looks for so long before it sleeps
 
   void run();
+  void note_run();
   [[nodiscard]] bool busy() const;
 
   const device& gpu_;
@@ -125,6 +133,11 @@ class launch_watch {
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
+
+  std::atomic<std::uint64_t> runs_{0};      // of the pump
+  std::atomic<std::uint32_t> sleeping_{0};  // threads in `wait`; both in one order: who sleeps is seen, or sees the run
+  std::mutex sleepers_mutex_;               // innermost
+  std::condition_variable ran_;
 };
 
 }  // namespace cuda

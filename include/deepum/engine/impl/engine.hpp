@@ -111,13 +111,17 @@ DEEPUM_SEPARATE void engine::abandon(launch_id id, stream_id stream) {
 }
 
 DEEPUM_SEPARATE bool engine::ask_to_begin(launch_id id, stream_id stream, std::size_t outer) {
+  bool hurry = false;
   {
     const turn mine(*this);
     if (rooms_->admitting.try_begin(id, stream, outer)) {
       return true;
     }
+    hurry = rooms_->state.stirred;  // else the pump would find nothing that it has not seen
   }
-  memory_.hurry();
+  if (hurry) {
+    memory_.hurry();
+  }
   return false;
 }
 

@@ -6,8 +6,11 @@
 #include <deepum/cuda/device_thread.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/separate.hpp>
+#include <deepum/units.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -56,6 +59,27 @@ DEEPUM_SEPARATE void launch_watch::detach() {
   }
 }
 
+DEEPUM_SEPARATE void launch_watch::wait(std::uint64_t seen, nanoseconds at_most) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto sleeps = began + std::min(awake, at_most);
+  do {
+    if (runs() != seen) {
+      return;
+    }
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < sleeps);
+  bool ran = false;
+  sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock lock(sleepers_mutex_);
+    ran = ran_.wait_until(lock, began + at_most, [&] { return runs() != seen; });
+  }
+  sleeping_.fetch_sub(1, std::memory_order_relaxed);
+  if (!ran) {
+    notify();
+  }
+}
+
 DEEPUM_SEPARATE void launch_watch::remove(launch_log& log, std::vector<device_event>& events) {
   const std::lock_guard lock(mutex_);
   (void)log.collect(clock_, events);
@@ -100,10 +124,21 @@ DEEPUM_SEPARATE void launch_watch::note_in_flight(bool in_flight) {
   }
 }
 
+DEEPUM_SEPARATE void launch_watch::note_run() {
+  runs_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst) != 0) {
+    {
+      const std::lock_guard lock(sleepers_mutex_);
+    }
+    ran_.notify_all();
+  }
+}
+
 DEEPUM_SEPARATE void launch_watch::run() {
   for (;;) {
     wanted_.store(false, std::memory_order_relaxed);
     pump_();
+    note_run();
     if (urgent_.exchange(false, std::memory_order_relaxed)) {
       if (stopping_.load(std::memory_order_relaxed)) {
         return;
