@@ -162,6 +162,7 @@ class lockstep_machine {
     fake_cuda::set_host_memory(deepum::bytes{std::uint64_t{1} << 40});
   }
   [[nodiscard]] bool short_of_memory() const { return host_is_limited || mappings_fail; }
+  [[nodiscard]] static std::uint64_t shortages() { return 0; }  // its programs have one thread
 
   std::unique_ptr<deepum::interop::cub_calls<Memory>> open_library(arena_type& a, deepum::stream<Memory>& s) {
     return std::make_unique<deepum::interop::cub_calls<Memory>>(a, s);

@@ -44,9 +44,10 @@ struct bench {
       memory.carry_out(memory.calls[done++]);
     }
   }
-  launch_id submit(block_range r) {
+  launch_id submit(block_range r, bool hold = false) {
     launch_record record;
     record.stream = stream;
+    record.hold = hold;
     record.accesses = {{r, access::update}};
     record.name = "k";
     return made->submit(std::move(record));
@@ -111,6 +112,37 @@ TEST_CASE("a view of the host that writes holds a launch that was submitted befo
     b.carry_out_all();
   }
   CHECK(b.made->admitted(held, b.stream));
+}
+
+TEST_CASE("a launch on memory that is held does not wait for a view that waits until the hold ends") {
+  bench<faultless_fake_memory> b(true, 4);
+  const auto begins = [&](launch_id id) {
+    bool begun = false;
+    for (int i = 0; i != 4 && !begun; ++i) {
+      begun = b.made->admitted(id, b.stream);
+      b.carry_out_all();
+    }
+    return begun;
+  };
+  const launch_id hold = b.submit(blocks(0), true);
+  REQUIRE(begins(hold));
+  const launch_id within = b.submit(blocks(0));
+  // Another thread opens a view of memory in the same block, and waits. The thread that made the launch ends the hold
+  // when it has begun.
+  b.made->begin_host_access(blocks(0), access::overwrite);
+  CHECK(!b.made->host_may_use(blocks(0), access::overwrite));
+  b.carry_out_all();
+  CHECK(begins(within));
+  CHECK(!b.made->host_may_use(blocks(0), access::overwrite));
+  b.memory.finish(within);
+  b.memory.finish(hold);
+  bool writes = false;
+  for (int i = 0; i != 4 && !writes; ++i) {
+    writes = b.made->host_may_use(blocks(0), access::overwrite);
+    b.carry_out_all();
+  }
+  CHECK(writes);
+  b.made->end_host_access(blocks(0), access::overwrite);
 }
 
 TEST_CASE("where the policy is all that holds a launch, it is not waited for for ever") {

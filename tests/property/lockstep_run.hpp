@@ -325,6 +325,7 @@ class lockstep_run {
   template <class Make>
   bool attempt(const expectation& expected, bool must_fail, Make&& make) {
     ++launches_;
+    const std::uint64_t shortages = machine_.shortages();
     try {
       make();
     } catch (const body_failed&) {
@@ -337,7 +338,7 @@ class lockstep_run {
       }
       if ((expected.may_lack_space && e.code() == deepum::status::out_of_arena_space) ||
           (expected.may_be_refused && e.code() == deepum::status::invalid_argument) || must_fail ||
-          (memory_was_short && machine_.short_of_memory())) {
+          (memory_was_short && (machine_.short_of_memory() || machine_.shortages() != shortages))) {
         ++tolerated_;
         return false;
       }
@@ -453,10 +454,12 @@ class lockstep_run {
     const bool refused = s.mode == deepum::access::read && m.gave_up_any(s.a);
     await(s.a);
     auto words = std::unique_ptr<deepum::host_view<word>>();
+    const std::uint64_t shortages = machine_.shortages();
     try {
       words = std::make_unique<deepum::host_view<word>>(arena_of(s.a), m.address(s.a), m.words(s.a), s.mode);
     } catch (const deepum::error& e) {
-      if (refused || (e.code() == deepum::status::out_of_host_memory && machine_.short_of_memory())) {
+      const bool was_short = machine_.short_of_memory() || machine_.shortages() != shortages;
+      if (refused || (e.code() == deepum::status::out_of_host_memory && was_short)) {
         ++tolerated_;
         if (s.mode != deepum::access::read) {  // whether it is in use again is not said
           arena_of(s.a).mark_active(m.address(s.a), size(s.a));

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 namespace deepum_test {
 
@@ -102,22 +103,24 @@ class simulated_machine {
   std::function<void(std::uint32_t dice)> fail_command{};
   void disturb(std::uint32_t dice) {
     if constexpr (arena_type::host_uses_other_addresses) {
+      const std::lock_guard lock(mutex_);
       if (memory_.count != 0) {
-        short_of_memory_ = !short_of_memory_ && dice % 3 == 0;
-        device.set_foreign_memory(short_of_memory_ ? deepum::bytes{memory_.count / 8 * (5 + dice % 3)}
-                                                   : deepum::bytes{});
+        set_foreign_memory(!short_of_memory_ && dice % 3 == 0 ? deepum::bytes{memory_.count / 8 * (5 + dice % 3)}
+                                                              : deepum::bytes{});
       }
     } else if (fail_command) {
       fail_command(dice);
     }
   }
   void calm() {
+    const std::lock_guard lock(mutex_);
     if (short_of_memory_) {
-      device.set_foreign_memory({});
+      set_foreign_memory({});
     }
-    short_of_memory_ = false;
   }
   [[nodiscard]] bool short_of_memory() const { return short_of_memory_ || host_is_limited_; }
+  /// How often that has changed: another thread's program may end a shortage before this one learns what it met.
+  [[nodiscard]] std::uint64_t shortages() const { return shortages_; }
 
   struct no_library {};
   static std::unique_ptr<no_library> open_library(arena_type&, deepum::stream<Memory>&) { return {}; }
@@ -125,9 +128,17 @@ class simulated_machine {
   deepum::sim::device device;
 
  private:
+  void set_foreign_memory(deepum::bytes size) {
+    ++shortages_;
+    short_of_memory_ = size.count != 0;
+    device.set_foreign_memory(size);
+  }
+
   deepum::bytes memory_;
   bool host_is_limited_;
+  std::mutex mutex_;  // of what follows, where it changes
   std::atomic<bool> short_of_memory_{false};
+  std::atomic<std::uint64_t> shortages_{0};
 };
 
 }  // namespace deepum_test

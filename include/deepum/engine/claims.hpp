@@ -26,8 +26,9 @@ struct claim {
 /// * a **pin** of each launch that may execute and declares it: it does not leave. An `arena::hold` pins for as long as
 ///   the program likes;
 /// * the launch that is **served** declares it: it does not leave, so that what that launch needs comes together;
-/// * a **view of the host** that writes it: it does not arrive. No launch begins with it, and before it has what it
-///   asked for, launches that are held back give way to it.
+/// * a **view of the host** that writes it: it does not arrive. No launch begins with it once it has left. While it is
+///   there, a launch that was submitted before the view and misses nothing begins, because the view may be waiting for
+///   a hold that ends behind that launch; other launches that are held back give way to the view.
 ///
 /// Not synchronised, but for `host_writes`: used under the engine's state lock.
 class block_claims {

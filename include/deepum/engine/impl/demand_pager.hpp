@@ -213,7 +213,7 @@ DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) c
 DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
   for (const block_access& a : record.accesses) {
     for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
-      if (!state_.map.ready(block_id{b}) || claims_[block_id{b}].host_writes != 0) {
+      if (!state_.map.ready(block_id{b})) {
         return false;
       }
     }
