@@ -63,7 +63,7 @@ measured_step synthetic_step() {
       s.add_launch(nanoseconds{70'000});
       s.add_use(activation(l, i), access::read);
       s.add_use(weight(l, i % tensors, 1), access::update);
-      s.add_death(activation(l, i));
+      s.add_last_use(activation(l, i));
     }
   }
   for (std::uint32_t l = 0; l != layers; ++l) {

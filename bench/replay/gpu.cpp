@@ -86,32 +86,32 @@ nanoseconds gpu::copy_time(double gbps, std::uint32_t count) const {
 }
 
 // Whatever happened may let something else begin. Faults go first, then room is made, then it is taken.
-void gpu::stir() {
-  stir_again_ = true;
-  if (std::exchange(stirring_, true)) {
+void gpu::make_progress() {
+  progress_again_ = true;
+  if (std::exchange(progressing_, true)) {
     return;
   }
-  while (std::exchange(stir_again_, false)) {
+  while (std::exchange(progress_again_, false)) {
     serve_fault();
     work_out();
     work_in();
     try_begin();
   }
-  stirring_ = false;
+  progressing_ = false;
 }
 
 // --- commands ------------------------------------------------------------------------------------------------------
 
 bool gpu::prefetch(block_range range, std::uint64_t ticket) {
   in_.queue.push_back({schedule_event::copy_in, range, ticket});
-  stir();
+  make_progress();
   return true;
 }
 
 bool gpu::populate(block_range range, std::uint64_t ticket) {
   const bool done = place_where_room(range, ticket);
   complete({schedule_event::make_new, range, ticket}, done);
-  stir();
+  make_progress();
   return true;
 }
 
@@ -152,13 +152,13 @@ void gpu::complete_left_out() {
 
 bool gpu::evict(block_range range, std::uint64_t ticket) {
   out_.queue.push_back({schedule_event::copy_out, range, ticket});
-  stir();
+  make_progress();
   return true;
 }
 
 bool gpu::clean(block_range range, std::uint64_t ticket) {
   out_.queue.push_back({schedule_event::copy_clean, range, ticket});
-  stir();
+  make_progress();
   return true;
 }
 
@@ -168,7 +168,7 @@ bool gpu::drop(block_range range, std::uint64_t ticket) {
     return true;
   }
   complete({schedule_event::drop, range, ticket}, give_up(range, ticket, reason::make_room));
-  stir();
+  make_progress();
   return true;
 }
 
@@ -184,7 +184,7 @@ bool gpu::discard(block_range range, std::uint64_t ticket) {
     }
   }
   complete({schedule_event::drop, range, ticket}, done);
-  stir();
+  make_progress();
   return true;
 }
 
@@ -279,7 +279,7 @@ void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
       report(device_event::kind::completed, {}, ticket);
     }
     complete_left_out();
-    stir();
+    make_progress();
   });
 }
 
@@ -331,7 +331,7 @@ void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t t
       report(device_event::kind::completed, {}, ticket, reason::fault, stays ? began : nanoseconds{});
     }
     complete_left_out();
-    stir();
+    make_progress();
   });
 }
 
@@ -356,10 +356,10 @@ void gpu::serve_fault() {
   if (map_[b].copies.empty()) {
     place_new({b, 1}, 0);
     end_fault();
-    stir_again_ = true;
+    progress_again_ = true;
   } else if (!in_.busy) {
     begin_copy_in({b, 1}, 0, true);
-    stir_again_ = stir_again_ || costs_.fault_overlap;
+    progress_again_ = progress_again_ || costs_.fault_overlap;
   }
 }
 
@@ -392,7 +392,7 @@ bool gpu::make_room_for_fault() {
       return false;  // room that is freed before it can be taken is taken by others
     }
     if (just_placed({*victim, 1})) {
-      after(least_stay, [this] { stir(); });
+      after(least_stay, [this] { make_progress(); });
       return false;
     }
     (void)give_up({*victim, 1}, 0, reason::make_room);
@@ -410,7 +410,7 @@ void gpu::launch(device_launch l) {
   expects(block_count(l.all) <= map_.budget(), "a launch uses more blocks than the device has room for");
   l.given = now();
   queue_.push_back(std::move(l));
-  stir();
+  make_progress();
 }
 
 std::vector<executed_launch> gpu::take_finished() { return std::exchange(finished_, {}); }
@@ -443,7 +443,7 @@ bool gpu::all_there() {
             report(e);
             after(costs_.fault_latency, [this] {
               fault_due_ = true;
-              stir();
+              make_progress();
             });
           }
           return false;
@@ -504,7 +504,7 @@ void gpu::finish() {
   report(e);
   finished_.push_back({head.id, began_, now()});
   complete_left_out();
-  stir();
+  make_progress();
 }
 
 }  // namespace deepum::replay

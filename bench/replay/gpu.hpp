@@ -124,7 +124,7 @@ class gpu {
               nanoseconds began = {});
   void report(const device_event& e);
 
-  void stir();
+  void make_progress();
   void work_in();
   void work_out();
   void begin_copy_in(block_range range, std::uint64_t ticket, bool last);
@@ -171,8 +171,8 @@ class gpu {
   std::uint32_t checked_block_ = 0;  // of that range
   std::optional<block_id> fault_{};  // being served
   bool fault_due_ = false;           // its latency is over
-  bool stirring_ = false;            // `stir` is on the stack
-  bool stir_again_ = false;
+  bool progressing_ = false;         // `make_progress` is on the stack
+  bool progress_again_ = false;
 };
 
 /// Managed memory on such a GPU.

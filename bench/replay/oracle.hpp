@@ -84,7 +84,7 @@ class oracle_policy final : public policy {
   [[nodiscard]] std::string_view name() const override { return "oracle"; }
 
   void on_launch(const launch_record& record, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     ++launches_;
     hear(record.id);
     if (step_.size() == 0) {
@@ -111,26 +111,26 @@ class oracle_policy final : public policy {
     next_ = (next_ + 1) % step_.size();
   }
   void on_finish(launch_id launch, stream_id, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     while (!in_flight_.empty() && in_flight_.front().id <= launch) {
       in_flight_.pop_front();
       follower_->advance();
     }
   }
   void on_migrated(block_range range, location to, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (follower_) {
       to == map.device() ? follower_->arrived(range) : follower_->look_again(range);
     }
   }
   void on_live(block_range range, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (follower_) {
       follower_->look_again(range);
     }
   }
   void on_dead(block_range range, launch_id, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     dead_.note(range);
   }
 

@@ -40,7 +40,7 @@ step_description step_of(const workload& w) {
       }
       add_writes(step, touched);
       for (const block_range r : l.dead) {
-        step.add_death(r);
+        step.add_last_use(r);
       }
     }
   }

@@ -86,20 +86,20 @@ TEST_CASE("a block dies when the last tensor in it does, whatever was alive when
   none.before[3] = {1};
   none.after[2] = {2};
   none.before[1] = {2};
-  const auto deaths = deaths_in(tensors, offsets, none, 2_MiB);
-  REQUIRE(deaths.size() == 4);
-  CHECK(deaths[0] == std::vector<block_range>{{block_id{3}, 1}});  // one is inactive since the step before
-  CHECK(deaths[1] == std::vector<block_range>{{block_id{0}, 3}});
-  CHECK(deaths[2] == std::vector<block_range>{{block_id{3}, 1}});
-  CHECK(deaths[3].empty());
+  const auto last_uses = last_uses_in(tensors, offsets, none, 2_MiB);
+  REQUIRE(last_uses.size() == 4);
+  CHECK(last_uses[0] == std::vector<block_range>{{block_id{3}, 1}});  // one is inactive since the step before
+  CHECK(last_uses[1] == std::vector<block_range>{{block_id{0}, 3}});
+  CHECK(last_uses[2] == std::vector<block_range>{{block_id{3}, 1}});
+  CHECK(last_uses[3].empty());
   // In blocks of 4 MiB the first one ends in a block that it shares.
-  const auto large = deaths_in(tensors, offsets, none, 4_MiB);
+  const auto large = last_uses_in(tensors, offsets, none, 4_MiB);
   CHECK(large[0].empty());
   CHECK(large[1] == std::vector<block_range>{{block_id{0}, 1}});
   CHECK(large[2] == std::vector<block_range>{{block_id{1}, 1}});
 }
 
-TEST_CASE("a step is told with times, uses and deaths; what is overwritten comes where the host keeps no copy") {
+TEST_CASE("a step is told with times, uses and last uses; what is overwritten comes where the host keeps no copy") {
   layered_step step{.tensors = {{1U << 20U, 2}, {1U << 20U, 2}}};
   step.launches.push_back({.what = work::draw_input, .tensors = {0}, .rows = 1 << 20});
   step.launches.push_back({.what = work::gelu, .tensors = {1, 0}, .rows = 1 << 20});
@@ -120,8 +120,8 @@ TEST_CASE("a step is told with times, uses and deaths; what is overwritten comes
     REQUIRE(told[1].uses.size() == 2);
     CHECK(told[1].uses[0] == block_access{{block_id{1}, 1}, backed ? access::overwrite : access::update});
     CHECK(told[1].uses[1] == block_access{{block_id{0}, 1}, access::read});
-    CHECK(told[0].deaths.empty());
-    CHECK(told[1].deaths.size() == 1);
+    CHECK(told[0].last_uses.empty());
+    CHECK(told[1].last_uses.size() == 1);
   }
   CHECK(told_step(step, 1, uses, {}, times, true).size() == 1);
   CHECK(time_of(2_MiB, 2.097152e9) == nanoseconds{1'000'000});

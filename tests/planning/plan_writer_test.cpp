@@ -32,7 +32,7 @@ TEST_CASE("a gate opens after an event and where room or budget have changed, on
   detail::plan_gate gate;
   CHECK(gate.open(map));
   CHECK_FALSE(gate.open(map));
-  gate.stir();
+  gate.mark_dirty();
   CHECK(gate.open(map));
   CHECK_FALSE(gate.open(map));
   map.arrive(block_id{1}, true);

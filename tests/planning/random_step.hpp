@@ -20,7 +20,7 @@ inline std::uint32_t draw(std::mt19937& random, std::uint32_t least, std::uint32
   return least + static_cast<std::uint32_t>(random() % (most - least + 1));
 }
 
-/// A step with uses and deaths anywhere, and with launches that use nothing.
+/// A step with uses and last uses anywhere, and with launches that use nothing.
 inline step_description random_step(std::mt19937& random, std::uint32_t launches, std::uint32_t uses) {
   const auto range = [&] {
     const std::uint32_t first = draw(random, 0, random_step_blocks - 1);
@@ -35,7 +35,7 @@ inline step_description random_step(std::mt19937& random, std::uint32_t launches
       }
     }
     if (draw(random, 1, 3) == 1) {
-      step.add_death(range());
+      step.add_last_use(range());
     }
   }
   return step;
@@ -54,8 +54,8 @@ inline std::optional<access> naive_use(const step_description& step, std::uint32
 
 /// Whether what a block holds dies with a launch.
 inline bool naive_death(const step_description& step, std::uint32_t launch, std::uint32_t block) {
-  for (const block_range death : step[launch].deaths) {
-    if (death.contains(block_id{block})) {
+  for (const block_range last_use : step[launch].last_uses) {
+    if (last_use.contains(block_id{block})) {
       return true;
     }
   }

@@ -48,7 +48,7 @@ TEST_CASE("a step is followed from shortly after it has begun again") {
   program p;
   p.run(launches);
   CHECK(p.step.follower() == nullptr);
-  p.run(4 + period_detector::believed_after);
+  p.run(4 + period_detector::confirmed_after);
   REQUIRE(p.step.follower() != nullptr);
   CHECK(p.step.plans() == 1);
   const std::uint32_t position = p.step.follower()->position();
@@ -104,7 +104,7 @@ TEST_CASE("what dies in a step takes no room, once it has been seen to die in a 
   for (std::uint32_t i = 0; i != 2 * launches; ++i) {
     p.run(1);
     if (p.next >= 20) {
-      p.step.death({block_id{(p.next - 1) * 2}, 2}, p.last);  // only the first twenty launches leave something
+      p.step.last_used({block_id{(p.next - 1) * 2}, 2}, p.last);  // only the first twenty launches leave something
     }
   }
   CHECK(p.step.plans() >= 2);
@@ -146,7 +146,7 @@ TEST_CASE("what died is placed after the last launch that may use it, also when 
       const std::uint32_t place = i % launches;
       if (i >= late && (place + launches - late) % launches >= 20) {
         const std::uint32_t died = (place + launches - late) % launches;
-        p.step.death({block_id{died * 2}, 2}, ids[i - late]);
+        p.step.last_used({block_id{died * 2}, 2}, ids[i - late]);
       }
     }
     return p.step.follower() == nullptr;

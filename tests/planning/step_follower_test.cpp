@@ -159,7 +159,7 @@ step_description step_of_overwrites(std::uint32_t count, std::uint32_t each) {
   for (std::uint32_t k = 0; k != count; ++k) {
     step.add_launch(nanoseconds{1});
     step.add_use({block_id{each * k}, each}, access::overwrite);
-    step.add_death({block_id{each * k}, each});
+    step.add_last_use({block_id{each * k}, each});
   }
   return step;
 }

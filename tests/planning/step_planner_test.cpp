@@ -110,9 +110,9 @@ TEST_CASE("nothing leaves where everything fits") {
 TEST_CASE("contents that are dead take no room") {
   step_description d;
   add_reader(d, blocks(0, 4));
-  d.add_death(blocks(0, 4));
+  d.add_last_use(blocks(0, 4));
   add_reader(d, blocks(4, 4));
-  d.add_death(blocks(4, 4));
+  d.add_last_use(blocks(4, 4));
   const step_plan plan = plan_step(step_segments(d), limits(4));
   CHECK(plan.idle());
   CHECK(plan.occupied == counts{4, 4});
@@ -151,12 +151,12 @@ TEST_CASE("what never comes back leaves first") {
     d.add_use(blocks(20, 2), access::read);
     d.add_launch(nanoseconds{100});
     if (dies) {
-      d.add_death(blocks(0));
+      d.add_last_use(blocks(0));
     }
     d.add_launch(nanoseconds{100});
     d.add_use(blocks(9), access::read);
     d.add_launch(nanoseconds{100});
-    d.add_death(blocks(20, 2));
+    d.add_last_use(blocks(20, 2));
     const step_segments step(d);
     const step_plan plan = plan_step(step, limits(3));
     return counts{leaves(step, plan, 0, 0), leaves(step, plan, 9, 0)};
@@ -172,7 +172,7 @@ TEST_CASE("blocks do not leave in gaps that are too short for the copies, unless
     add_reader(d, blocks(1));
     add_reader(d, blocks(10, 4), pause);
     add_reader(d, blocks(1));
-    d.add_death(blocks(1));
+    d.add_last_use(blocks(1));
     add_reader(d, blocks(0), nanoseconds{1000});
     const step_segments step(d);
     const step_plan plan = plan_step(step, {budget, nanoseconds{10}, nanoseconds{10}});
@@ -189,7 +189,7 @@ TEST_CASE("clean blocks need less time to leave than dirty ones") {
     d.add_launch(nanoseconds{100});
     d.add_use(blocks(0), written ? access::update : access::read);
     add_reader(d, blocks(10, 3), nanoseconds{30});
-    d.add_death(blocks(10, 3));
+    d.add_last_use(blocks(10, 3));
     add_reader(d, blocks(20), nanoseconds{1});
     add_reader(d, blocks(0), nanoseconds{100});
     const step_segments step(d);
@@ -207,12 +207,12 @@ TEST_CASE("blocks that have been taken out since they were written are clean") {
     d.add_launch(nanoseconds{100});
     d.add_use(blocks(0), access::update);
     add_reader(d, blocks(30, out_before ? 4 : 1), nanoseconds{1000});
-    d.add_death(blocks(30, 4));
+    d.add_last_use(blocks(30, 4));
     d.add_launch(nanoseconds{100});
     d.add_use(blocks(0), access::read);
     d.add_use(blocks(20), access::read);
     add_reader(d, blocks(10, 3), nanoseconds{50});
-    d.add_death(blocks(10, 3));
+    d.add_last_use(blocks(10, 3));
     add_reader(d, blocks(20), nanoseconds{1});
     add_reader(d, blocks(0), nanoseconds{100});
     const step_segments step(d);
@@ -265,7 +265,7 @@ step_description training(nanoseconds forward, nanoseconds backward) {
     d.add_use(activations(l), access::read);
     d.add_launch(nanoseconds{10});
     d.add_use(state(l), access::update);
-    d.add_death(activations(l));
+    d.add_last_use(activations(l));
   }
   return d;
 }

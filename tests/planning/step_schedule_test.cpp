@@ -24,7 +24,7 @@ leaving all_leaving(step_schedule& s) {
     for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
       all.emplace_back(b, launches);
     }
-    return step_schedule::verdict::look_on;
+    return step_schedule::verdict::next;
   });
   return all;
 }
@@ -108,7 +108,7 @@ TEST_CASE("blocks that are gone are not visited again until they have been used"
   std::uint32_t visits = 0;
   s.for_each_leaving([&](block_range, std::uint64_t) {
     ++visits;
-    return visits == 1 ? step_schedule::verdict::gone : step_schedule::verdict::enough;
+    return visits == 1 ? step_schedule::verdict::erase : step_schedule::verdict::stop;
   });
   CHECK(visits == 2);
   const leaving after = all_leaving(s);
@@ -127,9 +127,9 @@ TEST_CASE("what never comes back leaves first") {
   d.add_use({block_id{10}, 2}, access::update);
   d.add_launch(nanoseconds{100});
   d.add_use({block_id{20}, 4}, access::read);
-  d.add_death({block_id{20}, 4});
+  d.add_last_use({block_id{20}, 4});
   d.add_launch(nanoseconds{100});
-  d.add_death({block_id{0}, 2});
+  d.add_last_use({block_id{0}, 2});
   d.add_use({block_id{10}, 2}, access::update);
   step_schedule s(d, {4, copy, copy}, 0);
   s.advance();
@@ -233,7 +233,7 @@ TEST_CASE("what leaves later and is not written before may be written back ahead
       for (std::uint32_t b = blocks.begin_value(); b != blocks.end_value(); ++b) {
         all.push_back(b);
       }
-      return step_schedule::verdict::look_on;
+      return step_schedule::verdict::next;
     });
     return all;
   };

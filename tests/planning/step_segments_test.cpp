@@ -86,12 +86,12 @@ TEST_CASE("blocks that are written at different launches, or die at different on
   d.add_use({block_id{0}, 3}, access::read);
   d.add_use({block_id{3}, 3}, access::update);
   d.add_launch();
-  d.add_death({block_id{1}, 1});
+  d.add_last_use({block_id{1}, 1});
   const step_segments step(d);
   CHECK(step.segments().size() == 4);
 }
 
-TEST_CASE("a gap ends with the death of what it holds") {
+TEST_CASE("a gap ends with the last use of what it holds") {
   step_description d;
   for (int k = 0; k != 6; ++k) {
     d.add_launch();
@@ -103,14 +103,14 @@ TEST_CASE("a gap ends with the death of what it holds") {
     }
   }
   SUBCASE("while other launches run") {
-    d.add_death({block_id{0}, 1});
+    d.add_last_use({block_id{0}, 1});
     CHECK(gaps_of(step_segments(d), 0) ==
           std::vector<expected_gap>{{.launch = 2, .next = 2, .held = 3, .writes = true, .returns = false}});
   }
   SUBCASE("around the end of the step") {
     step_description later;
     later.add_launch();
-    later.add_death({block_id{1}, 1});
+    later.add_last_use({block_id{1}, 1});
     later.add_launch();
     later.add_launch();
     later.add_use({block_id{1}, 1}, access::read);
@@ -118,9 +118,9 @@ TEST_CASE("a gap ends with the death of what it holds") {
           std::vector<expected_gap>{{.launch = 2, .next = 2, .held = 1, .returns = false}});
   }
   SUBCASE("at the first of several") {
-    d.add_death({block_id{0}, 4});
+    d.add_last_use({block_id{0}, 4});
     d.add_launch();
-    d.add_death({block_id{0}, 4});
+    d.add_last_use({block_id{0}, 4});
     CHECK(gaps_of(step_segments(d), 0)[0].held == 3);
   }
 }
@@ -129,7 +129,7 @@ TEST_CASE("what dies with the launch that used it holds no room") {
   step_description d;
   d.add_launch();
   d.add_use({block_id{0}, 1}, access::update);
-  d.add_death({block_id{0}, 1});
+  d.add_last_use({block_id{0}, 1});
   d.add_launch();
   CHECK(gaps_of(step_segments(d), 0) ==
         std::vector<expected_gap>{{.launch = 0, .next = 0, .writes = true, .returns = false}});
@@ -178,7 +178,7 @@ TEST_CASE("a step without uses has no segments") {
   step_description d;
   CHECK(step_segments(d).segments().empty());
   d.add_launch();
-  d.add_death({block_id{3}, 1});
+  d.add_last_use({block_id{3}, 1});
   const step_segments step(d);
   CHECK(step.gaps().empty());
   CHECK(step.need(0) == 0);

@@ -46,7 +46,7 @@ std::size_t launches_until_found(period_detector& r, const std::vector<std::uint
 
 TEST_CASE("a step is found shortly after it has begun again") {
   period_detector r(1000);
-  CHECK(launches_until_found(r, sequence(1, 300), 1000) == 300 + 4 + period_detector::believed_after);
+  CHECK(launches_until_found(r, sequence(1, 300), 1000) == 300 + 4 + period_detector::confirmed_after);
   CHECK(r.period() == 300);
 }
 
@@ -153,44 +153,44 @@ TEST_CASE("steps longer than the longest are not found") {
   CHECK(launches_until_found(none, sequence(1, 5), 500) == 0);
 }
 
-TEST_CASE("deaths of the last period have places in the step") {
+TEST_CASE("last uses of the last period have places in the step") {
   period_detector r(100);
   const auto step = [&] {
     for (std::uint32_t i = 0; i != 20; ++i) {
       run(r, {i + 1});
       if (i == 4) {
-        r.death({block_id{7}, 2}, 0);
-        r.death({block_id{9}, 1}, 0);
-        r.death({block_id{20}, 1}, 0);
+        r.last_used({block_id{7}, 2}, 0);
+        r.last_used({block_id{9}, 1}, 0);
+        r.last_used({block_id{20}, 1}, 0);
       }
     }
   };
-  r.death({block_id{1}, 1}, 0);
+  r.last_used({block_id{1}, 1}, 0);
   step();
   step();
   step();
   REQUIRE(r.recurs());
-  std::vector<std::pair<std::uint32_t, block_range>> deaths;
+  std::vector<std::pair<std::uint32_t, block_range>> last_uses;
   const auto find = [&] {
-    deaths.clear();
-    r.for_each_death(
-        [&](std::uint32_t place, block_range blocks) { deaths.emplace_back(r.id_at(place).value, blocks); });
+    last_uses.clear();
+    r.for_each_last_use(
+        [&](std::uint32_t place, block_range blocks) { last_uses.emplace_back(r.id_at(place).value, blocks); });
   };
   find();
-  CHECK(deaths == std::vector<std::pair<std::uint32_t, block_range>>{{5, {block_id{7}, 3}}, {5, {block_id{20}, 1}}});
+  CHECK(last_uses == std::vector<std::pair<std::uint32_t, block_range>>{{5, {block_id{7}, 3}}, {5, {block_id{20}, 1}}});
   run(r, sequence(1, 5));
   find();
-  CHECK(deaths.empty());
+  CHECK(last_uses.empty());
 }
 
-TEST_CASE("memory does not grow with launches and deaths") {
+TEST_CASE("memory does not grow with launches and last uses") {
   period_detector r(64);
   std::mt19937 random(5);
   bytes before{};
   for (std::uint32_t i = 0; i != 20000; ++i) {
     run(r, {1 + static_cast<std::uint32_t>(random() % 5000)});
-    r.death({block_id{static_cast<std::uint32_t>(random() % 1000)}, 1}, 0);
-    r.death({block_id{2000 + static_cast<std::uint32_t>(random() % 1000)}, 1}, 0);
+    r.last_used({block_id{static_cast<std::uint32_t>(random() % 1000)}, 1}, 0);
+    r.last_used({block_id{2000 + static_cast<std::uint32_t>(random() % 1000)}, 1}, 0);
     if (i == 10000) {
       before = r.memory();
     }
@@ -221,7 +221,7 @@ TEST_CASE("a step that is believed in has come as it says") {
             const std::size_t p = r.period();
             REQUIRE(p <= 40);
             const auto last =
-                all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(p, period_detector::believed_after));
+                all.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(p, period_detector::confirmed_after));
             CHECK(std::equal(last, all.end(), last - static_cast<std::ptrdiff_t>(p)));
             CHECK(r.id_at((r.position() + static_cast<std::uint32_t>(p) - 1) % static_cast<std::uint32_t>(p)).value ==
                   id);
@@ -264,7 +264,7 @@ TEST_CASE("a step that is taken up again is believed at its second repetition, w
   repeat(1, 4);
   repeat(500, 4);
   run(r, sequence(1, 400));
-  run(r, sequence(1, 4 + period_detector::believed_after));
+  run(r, sequence(1, 4 + period_detector::confirmed_after));
   CHECK(r.recurs());
   CHECK(r.period() == 400);
 }
@@ -279,7 +279,7 @@ TEST_CASE("IDs that mean other launches each time they come are no step, however
     }
   }
   // From the last round on they mean the same, and are found as any others.
-  CHECK(launches_until_found(r, sequence(1, 100), 1000) == 4 + period_detector::believed_after);
+  CHECK(launches_until_found(r, sequence(1, 100), 1000) == 4 + period_detector::confirmed_after);
 }
 
 TEST_CASE("a step is over with the first ID that means another launch, and found again with the new one in its place") {
@@ -300,7 +300,7 @@ TEST_CASE("a step is over with the first ID that means another launch, and found
 
 TEST_CASE("a step that is longer than what is remembered at first is found, and a short one takes little memory") {
   period_detector r{65536};
-  CHECK(launches_until_found(r, sequence(1, 40000), 200000) == 40000 + 4 + period_detector::believed_after);
+  CHECK(launches_until_found(r, sequence(1, 40000), 200000) == 40000 + 4 + period_detector::confirmed_after);
   CHECK(r.period() == 40000);
   period_detector few{65536};
   const bytes at_first = few.memory();

@@ -34,7 +34,7 @@ std::map<std::uint32_t, deepum::access> uses_of(const step_description& step, st
 
 std::vector<std::uint32_t> deaths_of(const step_description& step, std::uint32_t launch) {
   std::vector<std::uint32_t> all;
-  for (const block_range r : step[launch].deaths) {
+  for (const block_range r : step[launch].last_uses) {
     for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
       all.push_back(b);
     }

@@ -253,17 +253,17 @@ class library_model {
         arena.declare(operands, accesses);
         return accesses;
       };
-      std::vector<std::vector<block_range>> deaths;
+      std::vector<std::vector<block_range>> last_uses;
       if (!place_.none.before.empty()) {
         std::vector<bytes> offsets;
         for (const std::byte* at : place_.at) {
           offsets.push_back(bytes{static_cast<std::uint64_t>(at - arena.memory().base())});
         }
-        deaths = deaths_in(step_.tensors, offsets, place_.none, arena.block());
+        last_uses = last_uses_in(step_.tensors, offsets, place_.none, arena.block());
       }
-      told_launches_ = deaths.empty() ? period_of(step_.launches) : step_.launches.size();
-      next.step =
-          told_step(step_, told_launches_, uses, deaths, facts_->times, !std::is_same_v<Memory, cuda::managed_memory>);
+      told_launches_ = last_uses.empty() ? period_of(step_.launches) : step_.launches.size();
+      next.step = told_step(step_, told_launches_, uses, last_uses, facts_->times,
+                            !std::is_same_v<Memory, cuda::managed_memory>);
       next.in_per_block = time_of(arena.block(), facts_->in);
       next.out_per_block = time_of(arena.block(), facts_->out);
     }

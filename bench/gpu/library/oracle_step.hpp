@@ -132,9 +132,9 @@ struct oracle_facts {
 /// of no value.
 /// @param offsets  Of the tensors in the arena.
 /// @param block    Of its memory.
-[[nodiscard]] inline std::vector<std::vector<block_range>> deaths_in(const std::vector<tensor>& tensors,
-                                                                     const std::vector<bytes>& offsets,
-                                                                     const unvalued& none, bytes block) {
+[[nodiscard]] inline std::vector<std::vector<block_range>> last_uses_in(const std::vector<tensor>& tensors,
+                                                                        const std::vector<bytes>& offsets,
+                                                                        const unvalued& none, bytes block) {
   bytes end{};
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     end = std::max(end, offsets[t] + range_allocator::rounded(tensors[t].size()));
@@ -144,31 +144,31 @@ struct oracle_facts {
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     live.allocate(offsets[t], range_allocator::rounded(tensors[t].size()), changed);
   }
-  std::vector<std::vector<block_range>> deaths;
+  std::vector<std::vector<block_range>> last_uses;
   for (int round = 0; round < 2; ++round) {  // in the first one some are alive that are not when the step recurs
-    deaths.assign(none.after.size(), {});
+    last_uses.assign(none.after.size(), {});
     for (std::size_t i = 0; i < none.after.size(); ++i) {
       for (const std::uint32_t t : none.before[i]) {
         live.mark_active(offsets[t], tensors[t].size(), changed);
       }
       for (const std::uint32_t t : none.after[i]) {
-        live.mark_inactive(offsets[t], tensors[t].size(), deaths[i]);
+        live.mark_inactive(offsets[t], tensors[t].size(), last_uses[i]);
       }
     }
   }
-  return deaths;
+  return last_uses;
 }
 
 /// A step as an oracle is told it.
 /// @param launches  The first ones, which recur.
 /// @param uses      Called as `uses(launch)`: the blocks that a launch declares.
-/// @param deaths    By launch; empty: nothing dies.
+/// @param last_uses  By launch: blocks whose contents are of no use after it. Empty: there are none.
 /// @param backed    The host's copy stays while contents are on the device, so what will be overwritten need not come.
 /// @errors          `status::invalid_argument` where the time of a launch was not measured.
 template <class Uses>
 [[nodiscard]] step_description told_step(const layered_step& s, std::size_t launches, Uses&& uses,
-                                         const std::vector<std::vector<block_range>>& deaths, const launch_times& times,
-                                         bool backed) {
+                                         const std::vector<std::vector<block_range>>& last_uses,
+                                         const launch_times& times, bool backed) {
   step_description step;
   for (std::size_t i = 0; i < launches; ++i) {
     const std::optional<nanoseconds> time = times.of(s, i);
@@ -179,9 +179,9 @@ template <class Uses>
     for (const block_access& use : uses(s.launches[i])) {
       step.add_use(use.range, use.mode == access::overwrite && !backed ? access::update : use.mode);
     }
-    if (!deaths.empty()) {
-      for (const block_range& dead : deaths[i]) {
-        step.add_death(dead);
+    if (!last_uses.empty()) {
+      for (const block_range& dead : last_uses[i]) {
+        step.add_last_use(dead);
       }
     }
   }

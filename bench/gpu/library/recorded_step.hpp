@@ -71,26 +71,26 @@ class step_timer final : public launch_hook {
 namespace detail {
 
 /// The blocks whose contents die as a whole behind each launch, of what the program says of them.
-[[nodiscard]] inline std::vector<std::vector<block_range>> said_deaths(const step_program& p) {
+[[nodiscard]] inline std::vector<std::vector<block_range>> declared_last_uses(const step_program& p) {
   live_bytes live(um_grid.blocks_of(bytes{}, p.capacity).count, um_grid);
   std::vector<block_range> alive;
   for (const part& each : p.parts) {
     live.mark_active(each.offset, each.size, alive);
   }
-  std::vector<std::vector<block_range>> deaths;
+  std::vector<std::vector<block_range>> last_uses;
   for (int round = 0; round < 2; ++round) {  // in the first one some are alive that are not when the step recurs
-    deaths.assign(p.launches.size(), {});
+    last_uses.assign(p.launches.size(), {});
     for (std::size_t i = 0; i < p.launches.size(); ++i) {
       for (const value_change& c : p.launches[i].changes) {
         if (c.of_value) {
           live.mark_active(c.offset, c.size, alive);
         } else {
-          live.mark_inactive(c.offset, c.size, deaths[i]);
+          live.mark_inactive(c.offset, c.size, last_uses[i]);
         }
       }
     }
   }
-  return deaths;
+  return last_uses;
 }
 
 }  // namespace detail
@@ -105,7 +105,7 @@ namespace detail {
 [[nodiscard]] inline step_description described(const step_program& p, std::span<const nanoseconds> times) {
   expects(times.size() == p.launches.size(), "as many times as launches");
   const unit_program blocks = in_blocks(p);
-  std::vector<std::vector<block_range>> deaths = detail::said_deaths(p);
+  std::vector<std::vector<block_range>> last_uses = detail::declared_last_uses(p);
   std::vector<bool> written(blocks.size.size());
   std::vector<std::optional<std::size_t>> last(blocks.size.size());  // by block: the launch that used it last
   for (int round = 0; round < 2; ++round) {  // the use before the first one is in the step before
@@ -113,7 +113,7 @@ namespace detail {
       for (const unit_use& u : blocks.launches[i]) {
         written[u.unit] = written[u.unit] || u.written;
         if (round == 1 && u.mode == access::overwrite) {
-          deaths[*last[u.unit]].push_back({block_id{u.unit}, 1});
+          last_uses[*last[u.unit]].push_back({block_id{u.unit}, 1});
         }
         last[u.unit] = i;
       }
@@ -126,8 +126,8 @@ namespace detail {
       const bool copied = u.mode == access::read && written[u.unit];
       step.add_use({block_id{u.unit}, 1}, copied ? access::update : u.mode);
     }
-    for (const block_range dead : deaths[i]) {
-      step.add_death(dead);
+    for (const block_range dead : last_uses[i]) {
+      step.add_last_use(dead);
     }
   }
   return step;

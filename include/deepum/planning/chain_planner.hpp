@@ -64,7 +64,7 @@ class chain_planner {
     if (chain_.stream == stream.value) {
       chain_ = {};
       queue_.clear();
-      asleep_.clear();
+      parked_.clear();
       walk_.stop();
     }
   }
@@ -114,14 +114,14 @@ class chain_planner {
   }
   /// Contents became live: what the chain visited while it was dead is of interest again.
   void became_live(block_range range) {
-    for (const chained_block& c : asleep_) {
+    for (const chained_block& c : parked_) {
       if (range.contains(c.block)) {
         const auto later = std::upper_bound(queue_.begin(), queue_.end(), c.ordinal,
                                             [](std::uint64_t o, const chained_block& q) { return o < q.ordinal; });
         queue_.insert(later, c);
       }
     }
-    std::erase_if(asleep_, [&](const chained_block& c) { return range.contains(c.block); });
+    std::erase_if(parked_, [&](const chained_block& c) { return range.contains(c.block); });
   }
 
   /// @param prefetch  Blocks may be fetched; else room is made for the budget alone.
@@ -205,7 +205,7 @@ class chain_planner {
   void begin_chain(block_id from, std::size_t stream, std::uint64_t ordinal, const flight& executing) {
     chain_ = {true, stream, ordinal, executing.context};
     queue_.clear();
-    asleep_.clear();
+    parked_.clear();
     if (const block_table* table = tables_.find(executing.id)) {
       walk_.start(*table, from);
     } else {
@@ -285,7 +285,7 @@ class chain_planner {
   }
   // The first blocks of the chain that have to be brought in.
   std::size_t collect_missing(const block_map& map) {
-    std::erase_if(asleep_, [&](const chained_block& c) { return over(c); });
+    std::erase_if(parked_, [&](const chained_block& c) { return over(c); });
     for (; !queue_.empty(); queue_.pop_front()) {
       const chained_block& c = queue_.front();
       if (over(c) || map.ready(c.block)) {
@@ -294,7 +294,7 @@ class chain_planner {
       if (!detail::is_dead(map[c.block])) {
         break;
       }
-      asleep_.push_back(c);  // it may come alive before its launch
+      parked_.push_back(c);  // it may come alive before its launch
     }
     missing_.clear();
     const std::uint32_t most = detail::blocks_per_plan(map);
@@ -380,7 +380,7 @@ class chain_planner {
   block_walk walk_{};                     // of the chain, in its launch
   mutable block_walk survey_{};           // of `all_ready`; kept for its memory
   std::deque<chained_block> queue_{};     // visited, not known to have arrived
-  std::vector<chained_block> asleep_{};   // taken from the queue while their contents were dead
+  std::vector<chained_block> parked_{};   // taken from the queue while their contents were dead
   std::vector<chained_block> missing_{};  // of those, what this plan may ask for
   detail::id_map<block_id, expectation> expected_{};
   std::uint32_t expected_blocks_ = 0;  // expected by a launch that has not finished

@@ -73,20 +73,20 @@ inline void append(plan& out, const command& kind, block_id b, std::uint32_t lim
 class plan_gate {
  public:
   /// An event happened.
-  void stir() { stirred_ = true; }
+  void mark_dirty() { dirty_ = true; }
   /// Whether there is a reason to plan; the plan that follows takes it away.
   bool open(const block_map& map) {
     const bool moved = occupied_ != map.occupied() || leaving_ != map.leaving() || budget_ != map.budget();
     occupied_ = map.occupied();
     leaving_ = map.leaving();
     budget_ = map.budget();
-    const bool stirred = stirred_;
-    stirred_ = false;
-    return stirred || moved;
+    const bool dirty = dirty_;
+    dirty_ = false;
+    return dirty || moved;
   }
 
  private:
-  bool stirred_ = true;
+  bool dirty_ = true;
   std::uint32_t occupied_ = 0;
   std::uint32_t leaving_ = 0;
   std::uint32_t budget_ = 0;

@@ -59,8 +59,8 @@ class recurring_step {
   void forget(execution_id id) { launches_.forget(id); }
   /// The contents of blocks died.
   /// @param last  The last launch that may use them.
-  void death(block_range range, launch_id last) {
-    launches_.death(range, last.valid() && last <= last_ ? last_.value - last.value : 0);
+  void last_used(block_range range, launch_id last) {
+    launches_.last_used(range, last.valid() && last <= last_ ? last_.value - last.value : 0);
   }
   /// The launch that was issued last, or one in flight, was found to need other blocks than before.
   void change() {
@@ -93,7 +93,7 @@ class recurring_step {
       const bool changed = !changes_.empty();
       planned_at_ = issued_;
       find_deaths();
-      if (!changed && map.budget() == limits_.budget && deaths_ == planned_deaths_) {
+      if (!changed && map.budget() == limits_.budget && last_uses_ == planned_last_uses_) {
         return;
       }
     } else {
@@ -112,7 +112,7 @@ class recurring_step {
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     return launches_.memory() + (follower_ ? follower_->memory() : bytes{}) +
-           bytes{(deaths_.capacity() + planned_deaths_.capacity()) * sizeof(place_and_blocks) +
+           bytes{(last_uses_.capacity() + planned_last_uses_.capacity()) * sizeof(place_and_blocks) +
                  changes_.size() * sizeof(std::uint64_t)};
   }
 
@@ -123,12 +123,13 @@ class recurring_step {
   using place_and_blocks = std::pair<std::uint32_t, block_range>;
 
   void find_deaths() {
-    deaths_.clear();
-    launches_.for_each_death([&](std::uint32_t place, block_range blocks) { deaths_.emplace_back(place, blocks); });
-    std::sort(deaths_.begin(), deaths_.end(), [](const place_and_blocks& a, const place_and_blocks& b) {
+    last_uses_.clear();
+    launches_.for_each_last_use(
+        [&](std::uint32_t place, block_range blocks) { last_uses_.emplace_back(place, blocks); });
+    std::sort(last_uses_.begin(), last_uses_.end(), [](const place_and_blocks& a, const place_and_blocks& b) {
       return a.first != b.first ? a.first < b.first : a.second.first < b.second.first;
     });
-    deaths_.erase(std::unique(deaths_.begin(), deaths_.end()), deaths_.end());
+    last_uses_.erase(std::unique(last_uses_.begin(), last_uses_.end()), last_uses_.end());
   }
 
   // Times are not known. A launch is taken to last the longer the more blocks it uses, and a copy to take much longer:
@@ -139,7 +140,7 @@ class recurring_step {
     constexpr nanoseconds block_use{1};
     constexpr nanoseconds block_copy{1'000'000};
     step_description step;
-    std::size_t death = 0;
+    std::size_t last_use = 0;
     for (std::uint32_t k = 0; k != launches_.period(); ++k) {
       uses_.clear();
       append(launches_.id_at(k), uses_);
@@ -153,14 +154,14 @@ class recurring_step {
         const bool fetched = use.mode == access::overwrite && !map.backed();
         step.add_use(use.range, fetched ? access::update : use.mode);
       }
-      for (; death != deaths_.size() && deaths_[death].first == k; ++death) {
-        step.add_death(deaths_[death].second);
+      for (; last_use != last_uses_.size() && last_uses_[last_use].first == k; ++last_use) {
+        step.add_last_use(last_uses_[last_use].second);
       }
     }
     const nanoseconds out = map.backed() ? block_copy : block_copy * 5 / 4;
     limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight)};
     follower_.emplace(step, limits_, launches_.position(), map, write_back_);
-    planned_deaths_ = deaths_;
+    planned_last_uses_ = last_uses_;
     planned_period_ = launches_.period();
     planned_at_ = issued_;
     ++plans_;
@@ -172,7 +173,7 @@ class recurring_step {
   std::optional<step_follower> follower_{};
   step_limits limits_{};
   bool write_back_;
-  std::vector<place_and_blocks> planned_deaths_{};  // that the plan knows
+  std::vector<place_and_blocks> planned_last_uses_{};  // that the plan knows
   std::uint64_t issued_ = 0;
   std::uint32_t planned_period_ = 0;
   std::uint64_t planned_at_ = 0;         // in `issued_`
@@ -180,7 +181,7 @@ class recurring_step {
   std::uint64_t plans_ = 0;
 
   // Of the plan being made; kept for their memory.
-  std::vector<place_and_blocks> deaths_{};
+  std::vector<place_and_blocks> last_uses_{};
   std::vector<block_access> uses_{};
 };
 

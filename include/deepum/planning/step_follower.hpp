@@ -36,7 +36,7 @@ class step_follower {
       : schedule_(step, limits, position),
         write_back_(write_back),
         blocks_each_way_(map.blocks_in(each_way)),
-        enough_(map.blocks_in(enough)),
+        saturating_blocks_(map.blocks_in(saturating)),
         most_write_backs_(map.blocks_in(written_back)),
         segment_of_(map.size(), none) {
     const step_segments& segments = schedule_.step();
@@ -96,9 +96,9 @@ class step_follower {
   /// launches.
   [[nodiscard]] bool wants_to_write(const block_map& map, std::size_t issued) {
     correct_missing(map, issued);
-    const bool enough_comes = all_placed_ && arrived_ < enough_;
-    const bool enough_leaves = all_leave_ ? left_ < enough_ : schedule_.gaps_opened() == opened_;
-    return changed_ || !enough_comes || !enough_leaves || now_ - written_at_ >= launches_per_plan ||
+    const bool saturated_inward = all_placed_ && arrived_ < saturating_blocks_;
+    const bool saturated_outward = all_leave_ ? left_ < saturating_blocks_ : schedule_.gaps_opened() == opened_;
+    return changed_ || !saturated_inward || !saturated_outward || now_ - written_at_ >= launches_per_plan ||
            map.budget() != budget_;
   }
 
@@ -141,7 +141,7 @@ class step_follower {
     return schedule_.memory() +
            bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
                  (wanted_.capacity() + leaving_.capacity()) * sizeof(block_id) +
-                 missing_.capacity() * sizeof(missing_block) + again_.capacity() * sizeof(std::uint64_t)} +
+                 missing_.capacity() * sizeof(missing_block) + recheck_.capacity() * sizeof(std::uint64_t)} +
            unplanned_.memory();
   }
 
@@ -150,7 +150,7 @@ class step_follower {
   static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
   // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
   static constexpr bytes each_way = 128_MiB;
-  static constexpr bytes enough = 64_MiB;                // may move until it is asked again, where all did fit
+  static constexpr bytes saturating = 64_MiB;            // may move until it is asked again, where all did fit
   static constexpr bytes written_back = 32_MiB;          // in a plan, at most
   static constexpr std::uint64_t launches_per_plan = 8;  // at most
   // Launches whose first writes get room already: of those that are issued so many, because the plan has no room for
@@ -172,8 +172,8 @@ class step_follower {
   }
   void look_again(std::uint64_t distance) {
     const std::uint64_t at = now_ + distance;
-    if (at < looked_ && (again_.empty() || again_.back() != at)) {
-      again_.push_back(at);
+    if (at < looked_ && (recheck_.empty() || recheck_.back() != at)) {
+      recheck_.push_back(at);
     }
     all_back_of_ = all_back_of_ == at ? nowhere : all_back_of_;
   }
@@ -181,13 +181,13 @@ class step_follower {
   // --- what comes ---
 
   // The first writes of some launches more get room.
-  void come_near(std::size_t issued) {
+  void admit_writes(std::size_t issued) {
     if (issued == 0) {
       return;
     }
     const std::uint64_t end = now_ + std::min<std::uint64_t>(issued, issued_writes) + writes_ahead;
-    for (near_ = std::max(near_, now_); near_ < end; ++near_) {
-      look_again(near_ - now_);
+    for (writes_end_ = std::max(writes_end_, now_); writes_end_ < end; ++writes_end_) {
+      look_again(writes_end_ - now_);
     }
   }
   // A block and the launch for which it is missing.
@@ -240,13 +240,13 @@ class step_follower {
   }
   // Something has changed for some of the launches that have been looked at.
   void correct_missing(const block_map& map, std::size_t issued) {
-    come_near(issued);
-    if (again_.empty()) {
+    admit_writes(issued);
+    if (recheck_.empty()) {
       return;
     }
-    std::sort(again_.begin(), again_.end());
-    again_.erase(std::unique(again_.begin(), again_.end()), again_.end());
-    for (const std::uint64_t at : again_) {
+    std::sort(recheck_.begin(), recheck_.end());
+    recheck_.erase(std::unique(recheck_.begin(), recheck_.end()), recheck_.end());
+    for (const std::uint64_t at : recheck_) {
       if (at < now_) {
         continue;
       }
@@ -262,7 +262,7 @@ class step_follower {
       }
       missing_.insert(missing_.erase(from, to), found_.begin(), found_.end());
     }
-    again_.clear();
+    recheck_.clear();
   }
   // Appends the blocks that the launch is the next to use and that are not there. Those that are dead, or on their way
   // out, are looked at again when that is over.
@@ -270,7 +270,7 @@ class step_follower {
     const step_segments& step = schedule_.step();
     for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
       const bool returns = step.gaps()[step.gap_before(gap)].returns;
-      if ((at >= near_ && !returns) || !next_used_by(gap, at)) {
+      if ((at >= writes_end_ && !returns) || !next_used_by(gap, at)) {
         continue;  // it takes room shortly before it is written
       }
       const block_range blocks = step.blocks_of(step.gaps()[gap]);
@@ -284,7 +284,7 @@ class step_follower {
   // What is dead may get room shortly before it is written: the program says that it is in use again only then.
   [[nodiscard]] bool is_missing(const block_map& map, block_id b, std::uint64_t at) const {
     const liveness life = map[b].life;
-    return !map.present(b) && (life == liveness::live || (life == liveness::inactive && at < near_));
+    return !map.present(b) && (life == liveness::live || (life == liveness::inactive && at < writes_end_));
   }
   [[nodiscard]] bool next_used_by(std::uint32_t gap, std::uint64_t at) const {
     return schedule_.launches_until_use(schedule_.step().gaps()[gap].segment) == at - now_;
@@ -337,10 +337,10 @@ class step_follower {
     leaving_.clear();
     schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
       if (leaving_.size() >= blocks_each_way_) {
-        return step_schedule::verdict::enough;
+        return step_schedule::verdict::stop;
       }
       if (now_ + schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
-        return launches == step_schedule::never ? step_schedule::verdict::look_on : step_schedule::verdict::enough;
+        return launches == step_schedule::never ? step_schedule::verdict::next : step_schedule::verdict::stop;
       }
       bool gone = true;
       for (const block_id b : blocks) {
@@ -351,7 +351,7 @@ class step_follower {
           }
         }
       }
-      return gone ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
+      return gone ? step_schedule::verdict::erase : step_schedule::verdict::next;
     });
     std::sort(leaving_.begin(), leaving_.end());
     for (const block_id b : leaving_) {
@@ -377,9 +377,9 @@ class step_follower {
         }
       }
       if (count == most_write_backs_) {
-        return step_schedule::verdict::enough;
+        return step_schedule::verdict::stop;
       }
-      return clean ? step_schedule::verdict::gone : step_schedule::verdict::look_on;
+      return clean ? step_schedule::verdict::erase : step_schedule::verdict::next;
     });
   }
   std::int64_t write_farthest(const block_map& map, std::uint64_t near, std::int64_t count, plan& out) {
@@ -411,19 +411,19 @@ class step_follower {
   step_schedule schedule_;
   bool write_back_;
   std::uint32_t blocks_each_way_;
-  std::uint32_t enough_;
+  std::uint32_t saturating_blocks_;
   std::uint32_t most_write_backs_;
   std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
   detail::unplanned_blocks unplanned_{};   // on the device, and not used by the step
   std::uint64_t now_ = 0;                  // launches that have finished since
-  std::uint64_t near_ = 0;                 // the first launch whose first writes get no room yet, as `now_`
+  std::uint64_t writes_end_ = 0;           // the first launch whose first writes get no room yet, as `now_`
   std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
 
   // What is missing, found little by little.
   std::vector<missing_block> missing_{};  // for launches before `looked_`, in the order of need; not all still is
   std::size_t done_ = 0;                  // of those: the first ones, which are over
   std::uint64_t looked_ = 0;              // the first launch that has not been looked at, as `now_`
-  std::vector<std::uint64_t> again_{};    // launches before it that have to be looked at again
+  std::vector<std::uint64_t> recheck_{};  // launches before it that have to be looked at again
   std::uint64_t all_back_of_ = nowhere;   // a launch for which so many blocks as can come back have, as `now_`
   std::uint32_t all_back_ = 0;
 

@@ -132,9 +132,9 @@ class step_schedule {
  public:
   /// What a visitor says of blocks that should leave.
   enum class verdict : std::uint8_t {
-    look_on,  ///< visit the next ones
-    gone,     ///< the same, and these need not be visited again
-    enough,   ///< visit no more
+    next,   ///< visit the next blocks
+    erase,  ///< visit the next blocks, and never these again
+    stop,   ///< end the walk
   };
   /// Until the next use of what never comes back.
   static constexpr std::uint64_t never = std::numeric_limits<std::uint32_t>::max();
@@ -199,13 +199,13 @@ class step_schedule {
       const auto [due, gap] = *it;
       const block_range blocks{step_.blocks_of(step_.gaps()[gap]).first, plan_.leaves[gap]};
       switch (visit(blocks, step_.gaps()[gap].returns ? due - clock_ : never)) {
-        case verdict::look_on:
+        case verdict::next:
           ++it;
           break;
-        case verdict::gone:
+        case verdict::erase:
           it = std::make_reverse_iterator(away_.erase(std::next(it).base()));
           break;
-        case verdict::enough:
+        case verdict::stop:
           return;
       }
     }
@@ -218,13 +218,13 @@ class step_schedule {
     for (auto it = staying_.begin(); it != staying_.end();) {
       const std::uint32_t gap = it->second;
       switch (visit(block_range{step_.blocks_of(step_.gaps()[gap]).first, write_back_[gap]})) {
-        case verdict::look_on:
+        case verdict::next:
           ++it;
           break;
-        case verdict::gone:
+        case verdict::erase:
           it = staying_.erase(it);
           break;
-        case verdict::enough:
+        case verdict::stop:
           return;
       }
     }

@@ -25,14 +25,14 @@ class step_description {
   struct launch {
     nanoseconds duration{};
     std::span<const block_access> uses{};
-    std::span<const block_range> deaths{};
+    std::span<const block_range> last_uses{};
   };
 
   /// Appends a launch.
   /// @param duration  How long it runs. Where nothing is known of any of them, they are taken for equal.
   void add_launch(nanoseconds duration = {}) {
     expects(duration.count() >= 0, "a launch takes less than no time");
-    launches_.push_back({duration, uses_.size(), deaths_.size()});
+    launches_.push_back({duration, uses_.size(), last_uses_.size()});
   }
   /// The last launch uses these blocks. Blocks that it names twice are used once, in both ways.
   /// @param mode  `access::overwrite` only where the old contents need not be brought back for it.
@@ -43,10 +43,10 @@ class step_description {
     }
   }
   /// What these blocks hold is dead once the last launch has run, until something uses them again.
-  void add_death(block_range range) {
-    expects(!launches_.empty(), "a death without a launch");
+  void add_last_use(block_range range) {
+    expects(!launches_.empty(), "a last use without a launch");
     if (!range.empty()) {
-      deaths_.push_back(range);
+      last_uses_.push_back(range);
     }
   }
 
@@ -56,26 +56,26 @@ class step_description {
   [[nodiscard]] launch operator[](std::uint32_t k) const {
     const bool last = k + 1 == size();
     const std::size_t use_end = last ? uses_.size() : launches_[k + 1].first_use;
-    const std::size_t death_end = last ? deaths_.size() : launches_[k + 1].first_death;
+    const std::size_t last_use_end = last ? last_uses_.size() : launches_[k + 1].first_last_use;
     return {launches_[k].duration,
             {uses_.data() + launches_[k].first_use, use_end - launches_[k].first_use},
-            {deaths_.data() + launches_[k].first_death, death_end - launches_[k].first_death}};
+            {last_uses_.data() + launches_[k].first_last_use, last_use_end - launches_[k].first_last_use}};
   }
   void clear() {
     launches_.clear();
     uses_.clear();
-    deaths_.clear();
+    last_uses_.clear();
   }
 
  private:
   struct entry {
     nanoseconds duration{};
     std::size_t first_use = 0;
-    std::size_t first_death = 0;
+    std::size_t first_last_use = 0;
   };
   std::vector<entry> launches_{};
   std::vector<block_access> uses_{};
-  std::vector<block_range> deaths_{};
+  std::vector<block_range> last_uses_{};
 };
 
 /// Adjacent blocks that a step treats alike: the same launches use them in the same ways, and their contents die
@@ -145,7 +145,7 @@ class step_segments {
   }
 
  private:
-  // The blocks, cut wherever a use or a death begins or ends. No two blocks of a piece are treated differently.
+  // The blocks, cut wherever the blocks of a use begin or end. No two blocks of a piece are treated differently.
   struct pieces {
     std::uint32_t origin = 0;               // the lowest block
     std::vector<std::uint32_t> of_block{};  // from the lowest block on, and one more
@@ -205,9 +205,9 @@ class step_segments {
       for (const block_access& use : step[k].uses) {
         mark(use.range);
       }
-      for (const block_range death : step[k].deaths) {
-        if (death.overlaps({block_id{low}, high - low})) {
-          mark(death);
+      for (const block_range last_use : step[k].last_uses) {
+        if (last_use.overlaps({block_id{low}, high - low})) {
+          mark(last_use);
         }
       }
     }
@@ -283,8 +283,8 @@ class step_segments {
   void end_at_deaths(const step_description& step, const pieces& cut, const std::vector<std::uint32_t>& first_gap,
                      std::vector<step_gap>& gaps) const {
     for (std::uint32_t k = 0; k != launches_; ++k) {
-      for (const block_range death : step[k].deaths) {
-        cut.for_each(death, [&](std::uint32_t p) {
+      for (const block_range last_use : step[k].last_uses) {
+        cut.for_each(last_use, [&](std::uint32_t p) {
           const auto begin = gaps.begin() + first_gap[p];
           const auto end = gaps.begin() + first_gap[p + 1];
           if (begin == end) {

@@ -49,16 +49,16 @@ class auto_policy final : public policy {
   [[nodiscard]] std::uint32_t period() const override { return step_.period(); }
 
   void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
-    gate_.stir();
+    gate_.mark_dirty();
     coming_.open(stream, lookahead);
   }
   void on_stream_closed(stream_id stream) override {
-    gate_.stir();
+    gate_.mark_dirty();
     coming_.close(stream);
   }
 
   void on_launch(const launch_record& record, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     const issued_launch issued = coming_.issue(record);
     if (issued.retired.valid()) {
       step_.forget(issued.retired);
@@ -76,7 +76,7 @@ class auto_policy final : public policy {
     }
   }
   void on_finish(launch_id launch, stream_id stream, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     coming_.finish(launch, stream, map, [&](bool changed) {
       if (changed) {
         step_.change();
@@ -85,7 +85,7 @@ class auto_policy final : public policy {
     });
   }
   void on_fault(const fault_record& fault, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (step_follower* const follower = step_.follower()) {
       follower->surprised();
     }
@@ -99,7 +99,7 @@ class auto_policy final : public policy {
   }
 
   void on_migrated(block_range range, location to, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     for (const block_id b : range) {
       coming_.set_resident(b, map.resident(b));
     }
@@ -116,18 +116,18 @@ class auto_policy final : public policy {
     }
   }
   void on_live(block_range range, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     look_again(range);
   }
   void on_dead(block_range range, launch_id last, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (options_.invalidate) {
       dead_.note(range);
-      step_.death(range, last);
+      step_.last_used(range, last);
     }
   }
   void on_host_access(block_range range, access, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     by_next_use_.on_host_access(range, coming_);
     look_again(range);
   }

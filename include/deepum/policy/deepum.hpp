@@ -43,43 +43,43 @@ class deepum_policy final : public policy {
   [[nodiscard]] std::string_view name() const override { return "deepum"; }
 
   void on_stream(stream_id stream, std::optional<std::uint32_t> lookahead) override {
-    gate_.stir();
+    gate_.mark_dirty();
     chains_.open(stream, lookahead);
   }
   void on_stream_closed(stream_id stream) override {
-    gate_.stir();
+    gate_.mark_dirty();
     history_.close(stream);
     chains_.close(stream);
   }
 
   void on_launch(const launch_record& record, const block_map&) override {
     ++launches_;
-    gate_.stir();
+    gate_.mark_dirty();
     chains_.issue(record, history_.observe(record.stream, record.signature));
   }
   void on_finish(launch_id launch, stream_id stream, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     chains_.finish(launch, stream, [this](launch_id over) { tables_.finish(over); });
   }
   void on_fault(const fault_record& fault, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (fault.launch.valid()) {
       chains_.fault(fault, [&](launch_id launch, execution_id id) { tables_.fault(launch, id, fault.block); });
     }
   }
 
   void on_migrated(block_range range, location to, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (to == map.device() && options_.prefetch) {
       partial_.note(range, map);
     }
   }
   void on_live(block_range range, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     chains_.became_live(range);
   }
-  void on_dead(block_range, launch_id /*last*/, const block_map&) override { gate_.stir(); }
-  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
+  void on_dead(block_range, launch_id /*last*/, const block_map&) override { gate_.mark_dirty(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.mark_dirty(); }
 
   void plan_next(const block_map& map, plan& out) override {
     if (!gate_.open(map)) {

@@ -19,7 +19,7 @@ class ideal_policy final : public policy {
   [[nodiscard]] std::string_view name() const override { return "ideal"; }
 
   void on_launch(const launch_record&, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     ++launches_;
     for (const block_range range : departed_) {
       want(range);
@@ -27,11 +27,11 @@ class ideal_policy final : public policy {
     departed_.clear();
   }
   void on_live(block_range range, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     want(range);
   }
   void on_migrated(block_range range, location to, const block_map& map) override {
-    gate_.stir();
+    gate_.mark_dirty();
     if (to != map.device()) {
       departed_.push_back(range);
       if (departed_.size() > 2 * std::size_t{map.size()}) {  // the same ones again and again
@@ -39,7 +39,7 @@ class ideal_policy final : public policy {
       }
     }
   }
-  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.mark_dirty(); }
 
   void plan_next(const block_map& map, plan& out) override {
     if (!gate_.open(map)) {

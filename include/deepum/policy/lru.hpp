@@ -24,7 +24,7 @@ class lru_policy final : public policy {
 
   void on_launch(const launch_record& record, const block_map&) override {
     ++launches_;
-    gate_.stir();
+    gate_.mark_dirty();
     for (const block_access& a : record.accesses) {
       for (const block_id b : a.range) {
         by_use_.move_to_back(b.value);
@@ -33,17 +33,17 @@ class lru_policy final : public policy {
     in_flight_.push_back(record);
   }
   void on_finish(launch_id launch, stream_id, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     std::erase_if(in_flight_, [&](const launch_record& r) { return r.id == launch; });
   }
   void on_fault(const fault_record& fault, const block_map&) override {
-    gate_.stir();
+    gate_.mark_dirty();
     by_use_.move_to_back(fault.block.value);
   }
-  void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
-  void on_live(block_range, const block_map&) override { gate_.stir(); }
-  void on_dead(block_range, launch_id, const block_map&) override { gate_.stir(); }
-  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
+  void on_migrated(block_range, location, const block_map&) override { gate_.mark_dirty(); }
+  void on_live(block_range, const block_map&) override { gate_.mark_dirty(); }
+  void on_dead(block_range, launch_id, const block_map&) override { gate_.mark_dirty(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.mark_dirty(); }
 
   void plan_next(const block_map& map, plan& out) override {
     if (!gate_.open(map)) {

@@ -16,11 +16,11 @@ class um_policy final : public policy {
 
   void on_launch(const launch_record&, const block_map&) override {
     ++launches_;
-    gate_.stir();
+    gate_.mark_dirty();
   }
 
-  void on_migrated(block_range, location, const block_map&) override { gate_.stir(); }
-  void on_host_access(block_range, access, const block_map&) override { gate_.stir(); }
+  void on_migrated(block_range, location, const block_map&) override { gate_.mark_dirty(); }
+  void on_host_access(block_range, access, const block_map&) override { gate_.mark_dirty(); }
 
   void plan_next(const block_map& map, plan& out) override {
     if (!gate_.open(map)) {

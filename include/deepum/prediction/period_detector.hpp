@@ -25,15 +25,15 @@ inline namespace v0 {
 /// that many of the launches that followed, or a whole period, have come so. Where it was over soon after, the next one
 /// has to come four times as far, or a whole period, so that what looks like a step and is none costs little.
 ///
-/// Of several periods the longest is believed that has been repeated as a whole. Else one as long as an earlier step
-/// was: what was left long ago and is taken up again looks like one long step, too.
+/// Of several periods the longest that has been repeated as a whole is confirmed; else one as long as an earlier step:
+/// a program that returns to what it left long ago looks like one long step, too.
 ///
 /// Not synchronised. Memory is bounded by the longest step, and by the IDs that there are; it grows only while nothing
 /// recurs. Cost of a launch: one hash.
 class period_detector {
  public:
-  /// Launches that must come as one period before until a step is believed to recur.
-  static constexpr std::uint32_t believed_after = 64;
+  /// Launches that must come as one period before until a step is confirmed.
+  static constexpr std::uint32_t confirmed_after = 64;
 
   /// @param longest  Launches of a step at most. 0: no step is ever found.
   explicit period_detector(std::uint32_t longest) : longest_(longest) {
@@ -81,39 +81,40 @@ class period_detector {
   /// The oldest launch that had not finished did.
   void finish() {
     ++finished_;
-    while (!deaths_.empty() && deaths_.front().after + longest_ < finished_) {
-      deaths_.pop_front();
+    while (!last_uses_.empty() && last_uses_.front().after + longest_ < finished_) {
+      last_uses_.pop_front();
     }
   }
   /// Launches that were issued and have not finished.
   [[nodiscard]] std::uint64_t in_flight() const { return issued_ - finished_; }
   /// The contents of blocks died.
   /// @param since  Launches that were issued after the last one that may use them.
-  void death(block_range range, std::uint64_t since) {
+  void last_used(block_range range, std::uint64_t since) {
     if (longest_ == 0 || range.empty()) {
       return;
     }
     const std::uint64_t after = issued_ - std::min(since, issued_);
-    if (!deaths_.empty() && deaths_.back().after == after && deaths_.back().range.end_value() == range.begin_value()) {
-      deaths_.back().range.count += range.count;
+    if (!last_uses_.empty() && last_uses_.back().after == after &&
+        last_uses_.back().range.end_value() == range.begin_value()) {
+      last_uses_.back().range.count += range.count;
       return;
     }
-    if (deaths_.empty() || deaths_.back().after != after) {
-      deaths_at_once_ = 0;
+    if (last_uses_.empty() || last_uses_.back().after != after) {
+      last_uses_at_once_ = 0;
     }
-    deaths_.push_back({after, range});
-    if (++deaths_at_once_ >= most_deaths_at_once_) {
-      merge_deaths();
+    last_uses_.push_back({after, range});
+    if (++last_uses_at_once_ >= most_last_uses_at_once_) {
+      merge_last_uses();
     }
-    if (deaths_.size() > most_) {
-      deaths_.pop_front();
+    if (last_uses_.size() > most_) {
+      last_uses_.pop_front();
     }
   }
 
   /// The launches that were issued last are a step that recurs.
-  [[nodiscard]] bool recurs() const { return believed_ != nobody; }
+  [[nodiscard]] bool recurs() const { return confirmed_ != none; }
   /// Number of launches of the step. Needs `recurs()`, as all below.
-  [[nodiscard]] std::uint32_t period() const { return attempts_[believed_].period; }
+  [[nodiscard]] std::uint32_t period() const { return attempts_[confirmed_].period; }
   /// The place in the step of the launch that is executing, or will next. The first launch of the step is an arbitrary
   /// one.
   [[nodiscard]] std::uint32_t position() const { return place_of(finished_); }
@@ -123,11 +124,12 @@ class period_detector {
     const std::uint32_t back = (place_of(last) + period() - place) % period();
     return ids_[(last - back) & (ids_.size() - 1)];
   }
-  /// Calls `visit(place, block_range)` for the deaths of the last period: after which launch of the step, and what
-  /// died. A period is counted back from the launch that is executing, so some may come twice.
+  /// Calls `visit(place, block_range)` for the last uses in the last period: the launch of the step, and the blocks
+  /// whose contents are of no use after it. A period is counted back from the launch that is executing, so some may
+  /// come twice.
   template <class Visit>
-  void for_each_death(Visit&& visit) const {
-    for (const death_note& d : deaths_) {
+  void for_each_last_use(Visit&& visit) const {
+    for (const last_use_note& d : last_uses_) {
       if (d.after != 0 && d.after + period() > finished_) {
         visit(place_of(d.after - 1), d.range);
       }
@@ -137,7 +139,7 @@ class period_detector {
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     return bytes{ids_.capacity() * sizeof(execution_id) + seen_.capacity() * sizeof(std::uint32_t) +
-                 deaths_.size() * sizeof(death_note)} +
+                 last_uses_.size() * sizeof(last_use_note)} +
            since_.memory();
   }
 
@@ -150,7 +152,8 @@ class period_detector {
 
     [[nodiscard]] bool whole() const { return period != 0 && matched >= period; }
   };
-  static constexpr std::size_t nobody = 4;  // attempts there are
+  static constexpr std::size_t most_attempts = 4;
+  static constexpr std::size_t none = most_attempts;
 
   // The launches that are remembered become twice as many.
   void grow() {
@@ -176,28 +179,28 @@ class period_detector {
         least = &a;
       }
     }
-    if (least->matched < believed_after) {
+    if (least->matched < confirmed_after) {
       *least = {period, 0, now + 1 - period};
     }
   }
   void give_up(attempt& a) {
-    const bool believed = believed_ != nobody && &a == &attempts_[believed_];
-    if (believed && !a.whole() && a.matched < std::uint64_t{4} * patience_) {
-      patience_ = std::min(4 * patience_, longest_);
+    const bool confirmed = confirmed_ != none && &a == &attempts_[confirmed_];
+    if (confirmed && !a.whole() && a.matched < std::uint64_t{4} * threshold_) {
+      threshold_ = std::min(4 * threshold_, longest_);
     }
     a = {};
   }
   void choose() {
-    believed_ = nobody;
+    confirmed_ = none;
     for (std::size_t i = 0; i != attempts_.size(); ++i) {
       const attempt& a = attempts_[i];
       if (a.whole()) {
-        patience_ = believed_after;
+        threshold_ = confirmed_after;
         remember(a.period);
       }
-      if (a.period != 0 && a.matched >= std::min(patience_, a.period) &&
-          (believed_ == nobody || better(a, attempts_[believed_]))) {
-        believed_ = i;
+      if (a.period != 0 && a.matched >= std::min(threshold_, a.period) &&
+          (confirmed_ == none || better(a, attempts_[confirmed_]))) {
+        confirmed_ = i;
       }
     }
   }
@@ -223,28 +226,29 @@ class period_detector {
 
   static constexpr std::uint32_t context_length = 4;  // as in the execution correlation table (DeepUM, section 4.2)
 
-  struct death_note {
+  struct last_use_note {
     std::uint64_t after = 0;  // launches that may have used them, and all before those
     block_range range{};
   };
 
-  // Without a launch between them the same blocks may die again and again: of those that died last, each counts once.
-  void merge_deaths() {
-    const std::uint64_t after = deaths_.back().after;
-    const auto first = deaths_.end() - static_cast<std::ptrdiff_t>(std::min(deaths_at_once_, deaths_.size()));
-    std::sort(first, deaths_.end(),
-              [](const death_note& a, const death_note& b) { return a.range.begin_value() < b.range.begin_value(); });
+  // Without a launch between them contents may be given up again and again: each block counts once.
+  void merge_last_uses() {
+    const std::uint64_t after = last_uses_.back().after;
+    const auto first = last_uses_.end() - static_cast<std::ptrdiff_t>(std::min(last_uses_at_once_, last_uses_.size()));
+    std::sort(first, last_uses_.end(), [](const last_use_note& a, const last_use_note& b) {
+      return a.range.begin_value() < b.range.begin_value();
+    });
     auto kept = first;
-    for (auto d = first + 1; d != deaths_.end(); ++d) {
+    for (auto d = first + 1; d != last_uses_.end(); ++d) {
       if (d->range.begin_value() <= kept->range.end_value()) {
         kept->range.count = std::max(kept->range.end_value(), d->range.end_value()) - kept->range.begin_value();
       } else {
         *++kept = {after, d->range};
       }
     }
-    deaths_.erase(kept + 1, deaths_.end());
-    deaths_at_once_ = static_cast<std::size_t>(deaths_.end() - first);
-    most_deaths_at_once_ = std::max(few_deaths, 2 * deaths_at_once_);
+    last_uses_.erase(kept + 1, last_uses_.end());
+    last_uses_at_once_ = static_cast<std::size_t>(last_uses_.end() - first);
+    most_last_uses_at_once_ = std::max(few_last_uses, 2 * last_uses_at_once_);
   }
 
   [[nodiscard]] execution_id& at(std::uint64_t index) { return ids_[index & (ids_.size() - 1)]; }
@@ -253,7 +257,7 @@ class period_detector {
   [[nodiscard]] bool means_the_same(std::uint64_t index) const { return index >= since_.get(at(index)); }
   [[nodiscard]] std::uint32_t place_of(std::uint64_t index) const {
     // Launches that were in flight before the step was found lie before its origin.
-    const attempt& a = attempts_[believed_];
+    const attempt& a = attempts_[confirmed_];
     const std::uint64_t periods = a.origin / a.period + 1;
     return static_cast<std::uint32_t>((index + periods * a.period - a.origin) % a.period);
   }
@@ -280,16 +284,16 @@ class period_detector {
   std::vector<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
   detail::id_map<execution_id, std::uint64_t>
       since_{};  // launches issued before an ID got its meaning; few ever change
-  static constexpr std::size_t few_deaths = 4096;
-  std::deque<death_note> deaths_{};
-  std::size_t deaths_at_once_ = 0;                // the last ones, all after the same launch
-  std::size_t most_deaths_at_once_ = few_deaths;  // until they are merged
+  static constexpr std::size_t few_last_uses = 4096;
+  std::deque<last_use_note> last_uses_{};
+  std::size_t last_uses_at_once_ = 0;                   // the last ones, all after the same launch
+  std::size_t most_last_uses_at_once_ = few_last_uses;  // until they are merged
   std::uint64_t issued_ = 0;
   std::uint64_t finished_ = 0;
-  std::array<attempt, nobody> attempts_{};
-  std::size_t believed_ = nobody;
-  std::array<std::uint32_t, 4> periods_{};   // of steps that were repeated as a whole, the last four
-  std::uint32_t patience_ = believed_after;  // launches that must come as one period before
+  std::array<attempt, most_attempts> attempts_{};
+  std::size_t confirmed_ = none;
+  std::array<std::uint32_t, 4> periods_{};     // of steps that were repeated as a whole, the last four
+  std::uint32_t threshold_ = confirmed_after;  // launches that must come as one period before
 };
 
 }  // namespace v0
