@@ -127,7 +127,7 @@ void use_all(deepum::cuda::device& device, const char* policy, bool checked) {
   }
 }
 
-TEST_CASE_TEMPLATE("a capture of the program's in any mode is spoiled by nothing that the library does", Memory,
+TEST_CASE_TEMPLATE("a capture of the program's in any mode stays valid whatever the library does", Memory,
                    managed_memory, mapped_memory) {
   for (const bool checked : {false, true}) {
     for (const char* policy : {"auto", "um"}) {

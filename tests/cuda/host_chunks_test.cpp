@@ -31,7 +31,7 @@ TEST_CASE("at the limit a chunk whose contents are of no use serves another bloc
   CHECK(rooms.host.give(block_id{1}));
   CHECK_FALSE(rooms.host.give(block_id{2}));
   CHECK(rooms.failure.host_is_full());
-  rooms.host.outdated({block_id{0}, 2});
+  rooms.host.mark_stale({block_id{0}, 2});
   CHECK(rooms.host.give(block_id{0}));  // needed again
   CHECK(rooms.host.give(block_id{2}));
   CHECK_FALSE(rooms.host.has(block_id{1}));
@@ -45,7 +45,7 @@ TEST_CASE("a chunk that is being copied to the device is not taken away") {
   const std::uint32_t slot = rooms.device.take();
   const std::uint64_t copy =
       rooms.copies.begin(block_id{0}, rooms.device.at(slot), rooms.host.at(block_id{0}), paged_rooms::chunk);
-  rooms.host.outdated({block_id{0}, 1});
+  rooms.host.mark_stale({block_id{0}, 1});
   CHECK_FALSE(rooms.host.give(block_id{1}));
   rooms.copies.await(block_id{0});
   CHECK(rooms.copies.take_ended(copy).has_value());
@@ -64,8 +64,8 @@ TEST_CASE("where it is asked for, launches find the host's chunk while the devic
   rooms.host.show(block_id{0});
   CHECK(*rooms.at(0) == std::byte{7});
   CHECK(rooms.host.give(block_id{1}));
-  rooms.host.outdated({block_id{0}, 2});
-  CHECK_FALSE(rooms.host.give(block_id{2}));  // launches may use what is outdated
+  rooms.host.mark_stale({block_id{0}, 2});
+  CHECK_FALSE(rooms.host.give(block_id{2}));  // launches may use what is stale
 }
 
 TEST_CASE("where a call of the driver fails the block has no chunk, and nothing is left") {

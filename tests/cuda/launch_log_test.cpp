@@ -196,7 +196,7 @@ TEST_CASE("launches whose event cannot be made or recorded finish with the next 
   }
 }
 
-TEST_CASE("a capture gets no event of ours, and is not spoiled by asking for it") {
+TEST_CASE("a capture gets no event of ours, and asking for it leaves the capture valid") {
   bench b;
   b.launch();
   b.collect_all();

@@ -352,7 +352,7 @@ TEST_CASE("renewed blocks are those that were discarded, and they are on the hos
   REQUIRE(b.ended(1));
   (void)b.memory.discard({block_id{2}, 36}, 2);
   REQUIRE(b.ended(2));
-  b.memory.renew({block_id{0}, 30});
+  b.memory.repopulate({block_id{0}, 30});
   CHECK(comes([&] {
     for (std::uint32_t i = 2; i < 30; ++i) {
       if (fake_cuda::block_at(b.at(i)).discarded) {

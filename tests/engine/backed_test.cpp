@@ -481,7 +481,7 @@ TEST_CASE("backed: a block that is being cleaned can neither leave nor be droppe
   CHECK(b.seen().refused == 0);
 }
 
-TEST_CASE("backed: a drop that waited for a copy that was spoiled is refused") {
+TEST_CASE("backed: a drop that waited for a copy that a launch wrote during write-back is refused") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0))});

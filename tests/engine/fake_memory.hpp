@@ -147,7 +147,7 @@ class faultless_fake_memory : public backed_fake_memory {
     if (when_asked) when_asked();
     return free;
   }
-  void outdated(deepum::block_range r) override { stale.push_back(r); }
+  void mark_stale(deepum::block_range r) override { stale.push_back(r); }
   [[nodiscard]] std::string last_failure() const override { return why; }
   [[nodiscard]] bool host_is_full() const override { return full; }
 

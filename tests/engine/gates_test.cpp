@@ -24,7 +24,7 @@ struct bench {
   void live(std::uint64_t blocks) {
     state.live = blocks;
     state.note_live();
-    gates.outdated();
+    gates.mark_stale();
     gates.work_out();
   }
 

@@ -1,5 +1,5 @@
 // What the engine does for memory that says more of itself: nobody may tell of faults, discarded blocks have to be
-// renewed, duplicates end before a write, and the memory chooses how many commands it is given.
+// repopulated, duplicates end before a write, and the memory chooses how many commands it is given.
 
 #include "engine/fake_memory.hpp"
 #include <deepum/engine/engine.hpp>
@@ -31,7 +31,7 @@ class managed_fake_memory : public fake_memory {
   [[nodiscard]] bool sees_faults() const override { return sees; }
   [[nodiscard]] std::uint64_t lost_faults() const override { return lost; }
   [[nodiscard]] std::string fault_source() const override { return sees ? "driver" : "none"; }
-  void renew(block_range r) override { renewed.push_back(text(r)); }
+  void repopulate(block_range r) override { repopulated.push_back(text(r)); }
   bool advise(block_range r, advice hint, location) override {
     advised.push_back((hint == advice::set_read_mostly     ? "duplicate "
                        : hint == advice::unset_read_mostly ? "unite "
@@ -43,7 +43,7 @@ class managed_fake_memory : public fake_memory {
   bool sees = true;
   std::uint64_t lost = 0;
   bool refuse_advice = false;
-  std::vector<std::string> renewed;
+  std::vector<std::string> repopulated;
   std::vector<std::string> advised;
 };
 
@@ -66,7 +66,7 @@ struct bench {
     policy.plans.push_back({});
     policy.plans.back().commands.push_back(c);
     e->set_budget(e->budget());  // something happened, so that the policy is asked
-    memory.renewed.clear();
+    memory.repopulated.clear();
     e->pump();
   }
   [[nodiscard]] const block_map& map() {
@@ -124,10 +124,10 @@ TEST_CASE("lost faults are in the statistics") {
   CHECK(b.e->snapshot().lost_faults == 17);
 }
 
-TEST_CASE("blocks that come alive are renewed, at once or when a discard on its way has settled") {
+TEST_CASE("blocks that come alive are repopulated, at once or when a discard on its way has settled") {
   bench b(16, 16);
   CHECK(b.e->live(blocks(0, 4)));
-  CHECK(b.memory.renewed == strings{"0+4"});
+  CHECK(b.memory.repopulated == strings{"0+4"});
   b.plan({.what = action::prefetch, .why = reason::learned, .to = location::device(), .range = blocks(0, 4)});
   b.memory.carry_out(b.memory.calls.at(0));
   b.e->dead(blocks(0, 4), liveness::unallocated, {});
@@ -136,12 +136,12 @@ TEST_CASE("blocks that come alive are renewed, at once or when a discard on its 
   REQUIRE(b.memory.calls.size() == 2);
   REQUIRE(b.memory.calls[1].what == "discard");
   CHECK_FALSE(b.e->live(blocks(0, 4)));
-  CHECK(b.memory.renewed.empty());  // the discard would come behind it
+  CHECK(b.memory.repopulated.empty());  // the discard would come behind it
   CHECK_FALSE(b.e->settled(blocks(0, 4)));
-  CHECK(b.memory.renewed.empty());
+  CHECK(b.memory.repopulated.empty());
   b.memory.carry_out(b.memory.calls[1]);
   CHECK(b.e->settled(blocks(0, 4)));
-  CHECK(b.memory.renewed == strings{"0+4"});
+  CHECK(b.memory.repopulated == strings{"0+4"});
 }
 
 TEST_CASE("what a launch will write is read-mostly no more before it is given to the device") {

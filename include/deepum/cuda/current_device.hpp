@@ -97,7 +97,7 @@ class current_device {
 };
 
 /// Around what the library asks the runtime by itself on a thread of the program's: the device is current, and no
-/// capture is spoiled by it.
+/// capture is invalidated by it.
 class own_calls {
  public:
   explicit own_calls(const primary_context& wanted) : on_(std::in_place, wanted) {}

@@ -27,7 +27,8 @@ inline void enter_device(int ordinal, const driver_context* beside = nullptr) {
 }
 
 /// Starts a thread of the library's that works for one device: the device is current there, no signal of the program's
-/// is handled there, no capture is spoiled by what it asks, and it can sleep for microseconds: else 20 of them are 70.
+/// is handled there, no capture is invalidated by what it asks, and it can sleep for microseconds: else 20 of them
+/// are 70.
 /// @param ordinal  The device's.
 /// @param beside   See `enter_device`. Outlives the thread.
 /// @errors  Those of `std::thread`.

@@ -87,7 +87,7 @@ class managed_memory final : public device_space {
   bool advise(block_range range, advice hint, location l) override;
   /// Discarded blocks of the range get pages again, as soon as there is nothing else to do: a launch that writes them
   /// without a prefetch faults on every single page of them (docs/adr/0006). Threads: any.
-  void renew(block_range range) override;
+  void repopulate(block_range range) override;
   /// @}
 
   /// The host touches bytes of the range: what is on the device moves to the host first, all of it at once. Blocks.

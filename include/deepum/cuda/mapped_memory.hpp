@@ -87,7 +87,7 @@ class mapped_memory final : public device_space {
   void set_limit(std::uint64_t blocks) override;
   /// Their chunks of the host may serve other blocks, until the host or a copy uses them again. The engine alone knows
   /// when that is so: nothing here marks a chunk by itself.
-  void outdated(block_range range) override;
+  void mark_stale(block_range range) override;
   /// Threads: any.
   [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
   /// Threads: any.

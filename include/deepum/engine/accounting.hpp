@@ -35,7 +35,7 @@ class accounting {
     }
   }
 
-  void say(const std::string& line) const {
+  void log(const std::string& line) const {
     if (options_.log) {
       options_.log(line);
     }

@@ -25,7 +25,7 @@ class block_contents {
   /// What has no contents on the device, and has some on the host, comes again when it has left.
   void leave_if_hollow(block_id b);
   /// The contents have been given up.
-  void gone(block_id b);
+  void forgotten(block_id b);
   /// The host's copy may have become of no use.
   void note_home_copy(block_id b) {
     if (host_ != nullptr) {

@@ -78,7 +78,7 @@ class demand_pager {
   void serve();
   /// Everything has been issued that could be. Where nothing executes and nothing moves, and all have said what they
   /// have to, the launch that is served is not going to get more: first the policy is not waited for any more, and then
-  /// it is hopeless.
+  /// it is unsatisfiable.
   void settle();
 
   /// A block arrived or left, or a launch was taken back: what failed may work now.
@@ -107,9 +107,9 @@ class demand_pager {
   /// Only the end of a hold makes room for a launch, or only the end of a view gives it what it needs.
   [[nodiscard]] bool awaits_program(const launch_record& record) const;
   [[nodiscard]] bool complete(const launch_record& record) const;
-  /// @param told  The policy knows.
-  /// @returns     Blocks that need room.
-  std::uint64_t demand(const launch_record& record, bool told);
+  /// @param notified  The policy knows.
+  /// @returns         Blocks that need room.
+  std::uint64_t demand(const launch_record& record, bool notified);
   /// One command for blocks that follow each other. All that is demanded at a time has the same reason.
   void demand(block_id b, reason why);
   /// All that is alive fits, and did for a while: then all of it is brought, so that no launch has to ask.

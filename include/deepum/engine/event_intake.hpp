@@ -38,7 +38,7 @@ class event_intake {
         host_copies_stay_(memory.capabilities().keeps_home_copy),
         saw_faults_(memory.sees_faults()) {}
 
-  void take(const device_event& e);
+  void apply(const device_event& e);
 
  private:
   void take_finish(const device_event& e);

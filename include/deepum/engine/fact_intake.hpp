@@ -38,7 +38,7 @@ class fact_intake {
         ends_(ends),
         account_(account) {}
 
-  void take(message& m);
+  void apply(message& m);
 
  private:
   static constexpr std::size_t most_requests = 1024;  // hints of the program that wait in one direction

@@ -20,21 +20,21 @@ class failing_wait {
   void failed(nanoseconds now, bool alone) {
     since_ = failures_++ == 0 ? now : since_;
     alone_ += alone ? 1 : 0;
-    hopeless_ = alone_ >= most || (failures_ >= most && now - since_ >= longest);
+    unsatisfiable_ = alone_ >= most || (failures_ >= most && now - since_ >= longest);
   }
   /// Something else moved, so that it may work now.
   void something_moved() {
     alone_ = 0;
-    hopeless_ = false;
+    unsatisfiable_ = false;
   }
   void succeeded() { *this = {}; }
   [[nodiscard]] bool failing() const { return failures_ != 0; }
-  [[nodiscard]] bool hopeless() const { return hopeless_; }
+  [[nodiscard]] bool unsatisfiable() const { return unsatisfiable_; }
 
  private:
   std::uint64_t failures_ = 0;  // since the last success
   std::uint32_t alone_ = 0;     // of them, in a row
-  bool hopeless_ = false;
+  bool unsatisfiable_ = false;
   nanoseconds since_{};
 };
 

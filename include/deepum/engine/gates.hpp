@@ -25,7 +25,7 @@ class gates {
         holds_launches_(holds_launches) {}
 
   /// The inbox was read, or the budget has changed: how much may come alive has to be worked out again.
-  void outdated() { outdated_ = true; }
+  void mark_stale() { stale_ = true; }
   /// The state lock is about to be given back.
   void work_out();
   /// Blocks are about to leave, or to be given up.
@@ -40,7 +40,7 @@ class gates {
   records& state_;
   const bool faults_;
   const bool holds_launches_;
-  bool outdated_ = true;
+  bool stale_ = true;
 };
 
 }  // namespace detail

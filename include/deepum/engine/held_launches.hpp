@@ -16,11 +16,11 @@ struct held_launch {
   launch_id id{};
   nanoseconds since{};
   stream_id stream{};
-  bool hold = false;      // an `arena::hold`
-  std::size_t outer = 0;  // launches that it is made within: they do not finish before it has begun
-  bool let_go = false;    // the policy is not waited for any more
-  bool faulted = false;   // memory that never faults: the policy knows what it misses
-  bool hopeless = false;  // memory that never faults: it will never begin
+  bool hold = false;           // an `arena::hold`
+  std::size_t outer = 0;       // launches that it is made within: they do not finish before it has begun
+  bool forced = false;         // the policy is not waited for any more
+  bool faulted = false;        // memory that never faults: the policy knows what it misses
+  bool unsatisfiable = false;  // memory that never faults: it will never begin
 };
 
 /// The launches that are held back, in the order in which they asked, and what in flight executes nothing.
@@ -52,7 +52,7 @@ class held_launches {
     outer_ += outer;
   }
   /// It is now.
-  void let_go(iterator it) {
+  void start(iterator it) {
     holds_ += it->hold ? 1 : 0;
     take_back(it);
   }

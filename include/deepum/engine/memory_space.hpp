@@ -120,7 +120,7 @@ class memory_space {
   /// Who reports faults, for statistics. Threads: any.
   [[nodiscard]] virtual std::string fault_source() const { return "device"; }
   /// Discarded blocks are in use again, and may be touched without being prefetched. Threads: any.
-  virtual void renew(block_range /*range*/) {}
+  virtual void repopulate(block_range /*range*/) {}
   /// @}
 
   /// @name Of a space that never faults
@@ -134,7 +134,7 @@ class memory_space {
   /// Blocks that the space may have room for on the device from now on.
   virtual void set_limit(std::uint64_t /*blocks*/) {}
   /// The host's copy of the blocks is of no use, until `host_address` is asked for it or a copy to the host begins.
-  virtual void outdated(block_range /*range*/) {}
+  virtual void mark_stale(block_range /*range*/) {}
   /// Why a command failed, for people; empty: none did. Threads: any.
   [[nodiscard]] virtual std::string last_failure() const { return {}; }
   /// The last command failed for want of host memory. Threads: any.

@@ -21,16 +21,16 @@ namespace detail {
 
 /// What is noted of a block beside its state in the map.
 struct block_note {
-  std::uint64_t ticket = 0;         // of the command that moves it
-  std::uint64_t dead_after = 0;     // the last launch that may use it, where it is dead
-  std::uint64_t prefetched_at = 0;  // on the engine's clock; 0: not by a prefetch, or used since
-  std::uint64_t planned_in = 0;     // the last superseding plan that prefetches it
-  std::uint64_t forgotten_by = 0;   // launch that overwrites it, while the host has what it held before
-  bool room_only = false;           // is on its way in without contents
-  bool late = false;                // faulted while its prefetch was under way
-  bool discarding = false;          // a discard is on its way
-  bool spoiled = false;             // while it is cleaned: a launch may write it, so that it stays dirty
-  bool read_mostly = false;         // advised so
+  std::uint64_t ticket = 0;                // of the command that moves it
+  std::uint64_t dead_after = 0;            // the last launch that may use it, where it is dead
+  std::uint64_t prefetched_at = 0;         // on the engine's clock; 0: not by a prefetch, or used since
+  std::uint64_t planned_in = 0;            // the last superseding plan that prefetches it
+  std::uint64_t forgotten_by = 0;          // launch that overwrites it, while the host has what it held before
+  bool room_only = false;                  // is on its way in without contents
+  bool late = false;                       // faulted while its prefetch was under way
+  bool discarding = false;                 // a discard is on its way
+  bool written_during_write_back = false;  // while it is cleaned: a launch may write it, so that it stays dirty
+  bool read_mostly = false;                // advised so
 };
 
 /// What an engine knows of its blocks and launches, and what has been ordered for them: that which its rooms share.
@@ -56,7 +56,7 @@ struct records {
   std::uint64_t short_until = 0;   // finished launches before which no more is tried for
   nanoseconds last_finish{};       // of a launch
   bool all_there = false;          // memory that never faults: every block that is alive can be used, and stays
-  bool stirred = false;            // something happened that the policy has not been asked about
+  bool policy_due = false;         // something happened that the policy has not been asked about
 
   [[nodiscard]] block_note& note(block_id b) { return notes[b.value]; }
   [[nodiscard]] const block_note& note(block_id b) const { return notes[b.value]; }

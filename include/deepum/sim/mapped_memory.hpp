@@ -53,7 +53,7 @@ class mapped_memory final : public device_space<address_space> {
   bool discard(block_range range, std::uint64_t ticket) override;
   /// No driver takes advice here.
   bool advise(block_range, advice, location) override { return true; }
-  void outdated(block_range range) override;
+  void mark_stale(block_range range) override;
   [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
   [[nodiscard]] std::string last_failure() const override;
   [[nodiscard]] bool host_is_full() const override;

@@ -70,7 +70,7 @@ DEEPUM_SEPARATE bool managed_memory::advise(block_range range, advice hint, loca
                           .range = range});
 }
 
-DEEPUM_SEPARATE void managed_memory::renew(block_range range) {
+DEEPUM_SEPARATE void managed_memory::repopulate(block_range range) {
   for_each_run(
       range, [this](block_id b) { return marks_.has(b, mark::discarded); },
       [this](block_range run) {

@@ -95,7 +95,7 @@ DEEPUM_SEPARATE void mapped_memory::set_limit(std::uint64_t blocks) {
   wake();
 }
 
-DEEPUM_SEPARATE void mapped_memory::outdated(block_range range) { host_.outdated(range); }
+DEEPUM_SEPARATE void mapped_memory::mark_stale(block_range range) { host_.mark_stale(range); }
 
 DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size) {
   const block_range range = block_grid{chunk_}.blocks_of(offset, size);

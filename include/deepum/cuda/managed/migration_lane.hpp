@@ -116,7 +116,7 @@ class migration_lane {
   void evict_piece();
 
   void discard();
-  void renew(block_range range);
+  void repopulate(block_range range);
 
   // --- hints -------------------------------------------------------------------------------------------------------
 

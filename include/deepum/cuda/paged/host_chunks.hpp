@@ -45,7 +45,7 @@ class host_chunks {
   [[nodiscard]] bool give(block_id b);
   [[nodiscard]] bool has(block_id b);
   /// Their chunks may serve other blocks, until they are needed again.
-  void outdated(block_range range);
+  void mark_stale(block_range range);
   /// Launches find the block's chunk, if it has one, unless they find one of the device.
   void show(block_id b);
 
@@ -68,7 +68,7 @@ class host_chunks {
   std::mutex mutex_;
   std::vector<handle> chunks_;  // by block
   std::uint32_t taken_last_ = 0;
-  std::unique_ptr<std::atomic<bool>[]> outdated_;  // by block
+  std::unique_ptr<std::atomic<bool>[]> stale_;  // by block
   std::atomic<std::uint32_t> created_{0};
 };
 

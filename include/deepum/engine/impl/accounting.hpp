@@ -26,7 +26,7 @@ DEEPUM_SEPARATE void accounting::failed(const char* what) {
     failures_in_a_row_ = 0;
     state_.paused_until = state_.statistics.finished + options_.launches_of_pause;
     if (std::has_single_bit(++pauses_)) {  // what goes on failing does not fill the log
-      say(std::to_string(options_.failures_until_pause) +
+      log(std::to_string(options_.failures_until_pause) +
           " commands failed in a row; nothing is prefetched for the next " +
           std::to_string(options_.launches_of_pause) + " launches" +
           (pauses_ == 1 ? "" : " (pause " + std::to_string(pauses_) + "; logged less and less often)"));
@@ -36,7 +36,7 @@ DEEPUM_SEPARATE void accounting::failed(const char* what) {
 
 DEEPUM_SEPARATE void accounting::log_once(bool& logged, const std::string& line) const {
   if (!std::exchange(logged, true)) {
-    say(line);
+    log(line);
   }
 }
 

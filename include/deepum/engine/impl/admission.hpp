@@ -24,7 +24,7 @@ DEEPUM_SEPARATE bool admission::try_begin(launch_id id, stream_id stream, std::s
   expects(record != nullptr, "a launch asks to begin that was not submitted");
   const auto it = state_.held.find(id);
   const bool held = it != state_.held.end();
-  if (held && it->hopeless) {
+  if (held && it->unsatisfiable) {
     const launch_record taken_back = take_back(id, stream);
     throw pager_->refusal(taken_back);
   }
@@ -45,7 +45,7 @@ DEEPUM_SEPARATE bool admission::try_begin(launch_id id, stream_id stream, std::s
       claims_->unpin(*record);
     }
     state_.held.hold_back(*record, memory_.now(), outer);
-    state_.stirred = true;
+    state_.policy_due = true;
   }
   return false;
 }
@@ -55,9 +55,9 @@ DEEPUM_SEPARATE bool admission::skip_policy(launch_id id) {
   if (it == state_.held.end()) {
     return true;
   }
-  const bool skipped = std::exchange(it->let_go, true);
+  const bool skipped = std::exchange(it->forced, true);
   if (!may_begin(*state_.launches.find(id, it->stream), &*it) || pager_ != nullptr) {
-    state_.stirred = true;
+    state_.policy_due = true;
     return false;
   }
   state_.statistics.unprepared_launches += skipped ? 0 : 1;
@@ -72,7 +72,7 @@ DEEPUM_SEPARATE void admission::let_pass(launch_id id) {
 }
 
 DEEPUM_SEPARATE bool admission::may_begin(const launch_record& record, const held_launch* held) const {
-  const bool policy_skipped = held != nullptr && held->let_go;
+  const bool policy_skipped = held != nullptr && held->forced;
   return facts_allow(record) && memory_allows(record) && (policy_skipped || policy_allows(record));
 }
 
@@ -113,7 +113,7 @@ DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id strea
   if (account_.observed()) {
     account_.tell({.what = device_event::kind::launch_refused, .launch = id, .at = memory_.now()}, id);
   }
-  state_.stirred = true;
+  state_.policy_due = true;
   return record;
 }
 
@@ -141,7 +141,7 @@ DEEPUM_SEPARATE void admission::release(held_launches::iterator it) {
       account_.tell({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
     }
   }
-  state_.held.let_go(it);
+  state_.held.start(it);
 }
 
 DEEPUM_SEPARATE void admission::settle() {
@@ -149,9 +149,9 @@ DEEPUM_SEPARATE void admission::settle() {
     pager_->settle();
     return;
   }
-  if (!state_.held.empty() && !state_.stirred && state_.nothing_executes() && state_.nothing_moves() &&
-      !state_.held.front().let_go) {
-    state_.held.front().let_go = true;
+  if (!state_.held.empty() && !state_.policy_due && state_.nothing_executes() && state_.nothing_moves() &&
+      !state_.held.front().forced) {
+    state_.held.front().forced = true;
     ++state_.statistics.unprepared_launches;
   }
 }

@@ -38,11 +38,11 @@ DEEPUM_SEPARATE void block_contents::leave_if_hollow(block_id b) {
   if (state_.map.backed() && state_.map.hollow(b) && state_.still(b)) {
     state_.outward.requested.push_back(
         {.what = action::drop, .why = reason::requested, .to = location::host(), .range = {b, 1}});
-    state_.stirred = true;
+    state_.policy_due = true;
   }
 }
 
-DEEPUM_SEPARATE void block_contents::gone(block_id b) {
+DEEPUM_SEPARATE void block_contents::forgotten(block_id b) {
   state_.map.discard(b);
   state_.note(b).prefetched_at = 0;
   state_.note(b).discarding = false;

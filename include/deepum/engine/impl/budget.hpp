@@ -23,7 +23,7 @@ DEEPUM_SEPARATE void budget::refresh() {
   state_.map.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.map.size())));
   // Of what others leave, changes of a tenth are worth a line.
   if (options_.budget.count == 0 && state_.map.budget() < said_ - said_ / 10) {
-    account_.say("the budget is " + std::to_string((block * state_.map.budget()).count) +
+    account_.log("the budget is " + std::to_string((block * state_.map.budget()).count) +
                  " bytes now: others hold more of the device");
   }
   if (options_.budget.count != 0 || state_.map.budget() < said_ - said_ / 10 ||
@@ -33,7 +33,7 @@ DEEPUM_SEPARATE void budget::refresh() {
   if (pager_ != nullptr) {
     pager_->budget_changed();
   }
-  gates_.outdated();
+  gates_.mark_stale();
 }
 
 }  // namespace detail

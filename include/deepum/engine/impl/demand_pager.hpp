@@ -67,7 +67,7 @@ DEEPUM_SEPARATE bool demand_pager::all_of_it_there(const launch_record& record) 
 DEEPUM_SEPARATE void demand_pager::begin(const launch_record& record) {
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
-      state_.note(b).spoiled = state_.note(b).spoiled || a.mode != access::read;
+      state_.note(b).written_during_write_back = state_.note(b).written_during_write_back || a.mode != access::read;
       state_.map.touch_migrated(b);
     });
   }
@@ -96,7 +96,7 @@ DEEPUM_SEPARATE void demand_pager::serve() {
   } else {
     const launch_record& record = *state_.launches.find(next->id, next->stream);
     claims_.serve(record);
-    if (next->let_go || !policy_.holds_launches() || state_.paused() ||
+    if (next->forced || !policy_.holds_launches() || state_.paused() ||
         policy_.ready(next->id, next->stream, state_.map)) {
       missing = demand(record, std::exchange(next->faulted, true));
     }
@@ -112,7 +112,7 @@ DEEPUM_SEPARATE void demand_pager::serve() {
 
 DEEPUM_SEPARATE void demand_pager::settle() {
   look_for_all();
-  if (state_.held.empty() || state_.stirred || !state_.nothing_executes() || !state_.nothing_moves()) {
+  if (state_.held.empty() || state_.policy_due || !state_.nothing_executes() || !state_.nothing_moves()) {
     return;
   }
   const auto it = state_.held.find(claims_.served());
@@ -120,12 +120,12 @@ DEEPUM_SEPARATE void demand_pager::settle() {
     return;  // all wait for the program
   }
   if (std::exchange(state_.short_until, 0) > state_.statistics.finished) {
-    state_.stirred = true;  // others may have given memory back
-  } else if (it->let_go && it->faulted) {
-    it->hopeless = it->hopeless || !complete(*state_.launches.find(it->id, it->stream));
+    state_.policy_due = true;  // others may have given memory back
+  } else if (it->forced && it->faulted) {
+    it->unsatisfiable = it->unsatisfiable || !complete(*state_.launches.find(it->id, it->stream));
   } else {
-    it->let_go = true;
-    state_.stirred = true;
+    it->forced = true;
+    state_.policy_due = true;
   }
 }
 
@@ -151,16 +151,16 @@ DEEPUM_SEPARATE void demand_pager::ended(const command& c, bool done, bool again
   }
   wait_.failed(memory_.now(),
                state_.nothing_executes() && state_.inward.issued.empty() && state_.outward.issued.empty());
-  if (wait_.hopeless()) {
+  if (wait_.unsatisfiable()) {
     for (held_launch& h : state_.held) {
-      h.hopeless = h.hopeless || h.id == claims_.served();
+      h.unsatisfiable = h.unsatisfiable || h.id == claims_.served();
     }
   }
 }
 
 DEEPUM_SEPARATE bool demand_pager::may_try_again() {
   if (memory_.host_is_full() && host_.give_up_home_copies()) {
-    state_.stirred = true;
+    state_.policy_due = true;
     return true;
   }
   return false;
@@ -187,7 +187,7 @@ DEEPUM_SEPARATE held_launch* demand_pager::next_served() {
     }
     const launch_record& record = *state_.launches.find(h.id, h.stream);
     if (distinct_blocks(record) > state_.map.budget()) {
-      h.hopeless = true;
+      h.unsatisfiable = true;
     } else if (!awaits_program(record)) {
       found = &h;
     }
@@ -221,7 +221,7 @@ DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
   return true;
 }
 
-DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, bool told) {
+DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, bool notified) {
   std::uint64_t missing = 0;
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
@@ -229,7 +229,7 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
         return;
       }
       ++missing;
-      if (!told) {
+      if (!notified) {
         ++state_.statistics.faults;
         policy_.on_fault({b, a.mode == access::read ? access::read : access::update, record.id, memory_.now()},
                          state_.map);

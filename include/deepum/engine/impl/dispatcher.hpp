@@ -253,7 +253,7 @@ DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
           begin(state_.outward, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
     for_each_block(piece.range, [&](block_id b) {
       state_.note(b).ticket = ticket;
-      state_.note(b).spoiled = false;
+      state_.note(b).written_during_write_back = false;
       state_.map.start_cleaning(b);
     });
   }

@@ -117,7 +117,7 @@ DEEPUM_SEPARATE bool engine::ask_to_begin(launch_id id, stream_id stream, std::s
     if (rooms_->admitting.try_begin(id, stream, outer)) {
       return true;
     }
-    hurry = rooms_->state.stirred;  // else the pump would find nothing that it has not seen
+    hurry = rooms_->state.policy_due;  // else the pump would find nothing that it has not seen
   }
   if (hurry) {
     memory_.hurry();
@@ -156,7 +156,7 @@ DEEPUM_SEPARATE void engine::withdraw(launch_id id, stream_id stream) {
 DEEPUM_SEPARATE bool engine::tell_live(block_range range) {
   const bool at_once = inbox_.push_live(range);
   if (at_once) {
-    memory_.renew(range);
+    memory_.repopulate(range);
   }
   return at_once;
 }
@@ -247,7 +247,7 @@ DEEPUM_SEPARATE void engine::set_budget(bytes budget) {
     const turn mine(*this);
     rooms_->options.budget = budget;
     rooms_->room.refresh();
-    rooms_->state.stirred = true;
+    rooms_->state.policy_due = true;
   }
   memory_.notify();
 }
@@ -286,7 +286,7 @@ DEEPUM_SEPARATE void engine::pump() {
   const turn mine(*this);
   inbox_.pumped();
   rooms_->room.pumped();
-  if (std::exchange(rooms_->state.stirred, false)) {
+  if (std::exchange(rooms_->state.policy_due, false)) {
     if (pager_ != nullptr) {
       pager_->serve();
     }
@@ -311,7 +311,7 @@ DEEPUM_SEPARATE void engine::plan_and_dispatch() {
       return;  // what waits is enough until something happens
     }
   }
-  state.stirred = true;  // a policy with this much to say goes on at the next pump
+  state.policy_due = true;  // a policy with this much to say goes on at the next pump
 }
 
 DEEPUM_SEPARATE void engine::absorb() {
@@ -319,9 +319,9 @@ DEEPUM_SEPARATE void engine::absorb() {
   events.clear();
   memory_.poll(events);
   read_inbox();
-  rooms_->state.stirred = rooms_->state.stirred || !events.empty();
+  rooms_->state.policy_due = rooms_->state.policy_due || !events.empty();
   for (const device_event& e : events) {
-    rooms_->events_in.take(e);
+    rooms_->events_in.apply(e);
   }
   finished_up_to_.store(rooms_->state.launches.finished_up_to().value, std::memory_order_release);
 }
@@ -330,12 +330,12 @@ DEEPUM_SEPARATE void engine::read_inbox() {
   std::vector<detail::message>& messages = rooms_->messages;
   inbox_.take(messages);
   for (detail::message& m : messages) {
-    rooms_->facts_in.take(m);
+    rooms_->facts_in.apply(m);
   }
   if (!messages.empty()) {
-    rooms_->state.stirred = true;
+    rooms_->state.policy_due = true;
     messages.clear();
-    rooms_->pressure.outdated();
+    rooms_->pressure.mark_stale();
   }
 }
 
@@ -343,7 +343,7 @@ DEEPUM_SEPARATE bool engine::renewed(block_range range) {
   if (rooms_->state.discarding(range)) {
     return false;
   }
-  memory_.renew(range);
+  memory_.repopulate(range);
   return true;
 }
 

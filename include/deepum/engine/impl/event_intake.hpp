@@ -22,7 +22,7 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-DEEPUM_SEPARATE void event_intake::take(const device_event& e) {
+DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
   launch_id launch = e.launch;
   device_event seen = e;
   if (const outstanding* o = account_.observed() ? state_.find(e.ticket) : nullptr) {
@@ -77,7 +77,7 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
   state_.last_finish = e.at;
   if (!memory_.sees_faults()) {
     if (std::exchange(saw_faults_, false)) {
-      account_.say("the fault feed is lost; what launches do not declare is not learned any more");
+      account_.log("the fault feed is lost; what launches do not declare is not learned any more");
     }
     take_unseen_faults(*record, e.at);
   }
@@ -111,7 +111,7 @@ DEEPUM_SEPARATE void event_intake::take_unseen_faults(const launch_record& recor
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
       if (!state_.map.present(b)) {
-        take(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
+        apply(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
       }
     });
   }
@@ -165,7 +165,7 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
     }
     n.prefetched_at = 0;
     if (discarded) {
-      contents_.gone(b);
+      contents_.forgotten(b);
     } else {
       const bool copied = state_.map.backed() && o != nullptr ? o->what.what == action::evict : state_.map[b].dirty;
       account_.count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
@@ -209,12 +209,12 @@ DEEPUM_SEPARATE void event_intake::retire(block_id b, const command& c, bool don
   block_note& n = state_.note(b);
   n.ticket = 0;
   if (std::exchange(n.discarding, false) && done) {
-    contents_.gone(b);
+    contents_.forgotten(b);
   } else if (state_.map[b].moving == motion::arriving) {
     state_.map.cancel_arriving(b);
   } else if (state_.map[b].moving == motion::cleaning && done) {
     state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += state_.map.grid().block().count;
-    if (n.spoiled) {
+    if (n.written_during_write_back) {
       state_.map.stop_moving(b);
     } else {
       state_.map.clean(b);

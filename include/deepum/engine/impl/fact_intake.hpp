@@ -22,7 +22,7 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-DEEPUM_SEPARATE void fact_intake::take(message& m) {
+DEEPUM_SEPARATE void fact_intake::apply(message& m) {
   switch (m.what) {
     case message::kind::open_stream:
       state_.launches.open(m.record.stream);
@@ -91,7 +91,7 @@ DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
   if (!record.complete) {
     for (const outstanding& o : state_.outward.issued) {
       if (o.what.what == action::clean) {
-        for_each_block(o.what.range, [&](block_id b) { state_.note(b).spoiled = true; });
+        for_each_block(o.what.range, [&](block_id b) { state_.note(b).written_during_write_back = true; });
       }
     }
   }
@@ -101,7 +101,7 @@ DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
     }
     for_each_block(a.range, [&](block_id b) {
       block_note& n = state_.note(b);
-      n.spoiled = true;
+      n.written_during_write_back = true;
       n.forgotten_by = 0;  // what the host has may be older than what an earlier launch writes
       if (a.mode == access::overwrite && law::may_forget(facts_.of(b), law::because::overwritten)) {
         n.forgotten_by = state_.map[b].copies.at(location::host()) ? record.id.value : 0;

@@ -11,7 +11,7 @@ namespace detail {
 
 DEEPUM_SEPARATE void gates::work_out() {
   inbox_.set_launches_ask((holds_launches_ && pressed()) || !state_.held.empty() || !state_.discards.issued.empty());
-  if (std::exchange(outdated_, false) && faults_) {
+  if (std::exchange(stale_, false) && faults_) {
     if (state_.discards.idle()) {
       inbox_.no_discards();
     }

@@ -27,7 +27,7 @@ DEEPUM_SEPARATE void host_access::begin(block_range range, access mode) {
   wait_.succeeded();  // who asks now gets a try of his own
   state_.all_there = false;
   policy_.on_host_access(range, mode, state_.map);
-  state_.stirred = true;
+  state_.policy_due = true;
 }
 
 DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
@@ -49,7 +49,7 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
     }
     return true;
   }
-  if (wait_.hopeless()) {
+  if (wait_.unsatisfiable()) {
     throw refusal(range);
   }
   if (wait_.failing() && memory_.host_is_full()) {
@@ -58,7 +58,7 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   if (state_.outward.requested.empty()) {
     state_.outward.requested = std::move(wanted);
   }
-  state_.stirred = true;
+  state_.policy_due = true;
   return false;
 }
 
@@ -80,19 +80,19 @@ DEEPUM_SEPARATE bool host_access::relieve() {
   if (state_.inward.idle()) {
     return false;
   }
-  state_.stirred = true;
+  state_.policy_due = true;
   return true;
 }
 
 DEEPUM_SEPARATE void host_access::end(block_range range, access mode) {
   claims_.end_view(range, mode);
   for_each_block(range, [&](block_id b) { note_home_copy(b); });
-  state_.stirred = true;
+  state_.policy_due = true;
 }
 
 DEEPUM_SEPARATE void host_access::note_home_copy(block_id b) {
   if (law::may_reclaim_home(facts_.of(b))) {
-    memory_.outdated({b, 1});
+    memory_.mark_stale({b, 1});
   }
 }
 

@@ -138,7 +138,7 @@ DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
   return host_is_full_;
 }
 
-DEEPUM_SEPARATE void mapped_memory::outdated(block_range range) {
+DEEPUM_SEPARATE void mapped_memory::mark_stale(block_range range) {
   const auto lock = loop().lock();
   for (const block_id b : range) {
     at(b).stale = true;

@@ -113,7 +113,7 @@ DEEPUM_SEPARATE void migration_lane::run() {
       }
     }
     if (renewal) {
-      renew(*renewal);
+      repopulate(*renewal);
       continue;
     }
     while (!todo_.empty() && pieces_.size() < pieces_in_flight && begin_next()) {
@@ -306,7 +306,7 @@ DEEPUM_SEPARATE void migration_lane::discard() {
   finish_first(ok);
 }
 
-DEEPUM_SEPARATE void migration_lane::renew(block_range range) {
+DEEPUM_SEPARATE void migration_lane::repopulate(block_range range) {
   for_each_run(
       range, [this](block_id b) { return marks_.has(b, mark::discarded); },
       [this](block_range run) {

@@ -26,7 +26,7 @@ DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, 
       limit_(limit),
       addresses_(with.memory, chunk, blocks),
       chunks_(blocks, no_memory),
-      outdated_(std::make_unique<std::atomic<bool>[]>(blocks)) {}
+      stale_(std::make_unique<std::atomic<bool>[]>(blocks)) {}
 
 DEEPUM_SEPARATE host_chunks::~host_chunks() {
   for (std::uint32_t b = 0; b < chunks_.size(); ++b) {
@@ -39,7 +39,7 @@ DEEPUM_SEPARATE host_chunks::~host_chunks() {
 
 DEEPUM_SEPARATE bool host_chunks::give(block_id b) {
   const std::lock_guard lock(mutex_);
-  outdated_[b.value].store(false, std::memory_order_relaxed);
+  stale_[b.value].store(false, std::memory_order_relaxed);
   if (chunks_[b.value] != no_memory) {
     return true;
   }
@@ -67,9 +67,9 @@ DEEPUM_SEPARATE bool host_chunks::has(block_id b) {
   return chunks_[b.value] != no_memory;
 }
 
-DEEPUM_SEPARATE void host_chunks::outdated(block_range range) {
+DEEPUM_SEPARATE void host_chunks::mark_stale(block_range range) {
   for (const block_id b : range) {
-    outdated_[b.value].store(true, std::memory_order_relaxed);
+    stale_[b.value].store(true, std::memory_order_relaxed);
   }
 }
 
@@ -114,7 +114,7 @@ DEEPUM_SEPARATE host_chunks::handle host_chunks::take_outdated() {
   for (std::uint32_t n = 0; n < count; ++n) {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
     handle& c = chunks_[taken_last_];
-    if (c != no_memory && outdated_[taken_last_].load(std::memory_order_relaxed) &&
+    if (c != no_memory && stale_[taken_last_].load(std::memory_order_relaxed) &&
         !with_.copies.under_way(block_id{taken_last_}) && addresses_.unmap(taken_last_) == CUDA_SUCCESS) {
       return std::exchange(c, no_memory);
     }
