@@ -25,10 +25,10 @@ namespace deepum::driver_facts {
 inline void pinned_copies(probe& p) {
   constexpr bytes size = 256_MiB;
   struct free_host {
-    void operator()(std::byte* x) const { (void)cuda::worked(cudaFreeHost(x)); }
+    void operator()(std::byte* x) const { (void)cuda::succeeded(cudaFreeHost(x)); }
   };
   struct free_device {
-    void operator()(std::byte* x) const { (void)cuda::worked(cudaFree(x)); }
+    void operator()(std::byte* x) const { (void)cuda::succeeded(cudaFree(x)); }
   };
   std::array<std::unique_ptr<std::byte, free_host>, 2> host;
   std::array<std::unique_ptr<std::byte, free_device>, 2> device;

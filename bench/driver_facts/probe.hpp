@@ -66,7 +66,7 @@ class stopwatch {
 class stream {
  public:
   stream() { cuda::check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
-  ~stream() { (void)cuda::worked(cudaStreamDestroy(handle_)); }
+  ~stream() { (void)cuda::succeeded(cudaStreamDestroy(handle_)); }
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
 
@@ -81,7 +81,7 @@ class event {
  public:
   /// @param flags  cudaEventDefault has a time, cudaEventDisableTiming none.
   explicit event(unsigned flags) { cuda::check(cudaEventCreateWithFlags(&handle_, flags), "cudaEventCreateWithFlags"); }
-  ~event() { (void)cuda::worked(cudaEventDestroy(handle_)); }
+  ~event() { (void)cuda::succeeded(cudaEventDestroy(handle_)); }
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
@@ -128,7 +128,7 @@ class area {
   }
   ~area() {
     taken() -= size_;
-    (void)cuda::worked(cudaFree(all_.first));
+    (void)cuda::succeeded(cudaFree(all_.first));
   }
   area(const area&) = delete;
   area& operator=(const area&) = delete;
@@ -267,10 +267,10 @@ class probe {
   static constexpr unsigned block = 512;
 
   struct free_pinned {
-    void operator()(void* p) const { (void)cuda::worked(cudaFreeHost(p)); }
+    void operator()(void* p) const { (void)cuda::succeeded(cudaFreeHost(p)); }
   };
   struct free_device {
-    void operator()(void* p) const { (void)cuda::worked(cudaFree(p)); }
+    void operator()(void* p) const { (void)cuda::succeeded(cudaFree(p)); }
   };
 
   [[nodiscard]] word* sink() const { return static_cast<word*>(device_.get()); }

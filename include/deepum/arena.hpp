@@ -586,13 +586,13 @@ class arena {
     }
     try {
       detail::long_wait wait(memory_, log_);
-      bool told = false;
+      bool forced = false;
       const auto may_go = [&] {
         if (engine_.admitted(id, stream, outer)) {
           return true;
         }
-        if (!told && wait.lasted() >= longest_hold) {
-          told = true;
+        if (!forced && wait.lasted() >= longest_hold) {
+          forced = true;
           if (engine_.admit(id)) {
             return true;
           }
@@ -809,7 +809,7 @@ class arena {
     return stray && detail::note_name(stray_launches_, launch);
   }
   void say_stray(std::string_view launch) const {
-    say("launch '" + std::string(launch) +
+    log("launch '" + std::string(launch) +
         "' has a pointer argument into memory that was given back; it must not use it (logged once)");
   }
   /// Reports a launch; see `submit`. @param lock  Is given back.
@@ -843,12 +843,12 @@ class arena {
       say_stray(name);
     }
     if (!warning.empty()) {
-      say(warning);
+      log(warning);
     }
     settle(unsettled);
     return id;
   }
-  void say(const std::string& line) const {
+  void log(const std::string& line) const {
     if (log_) {
       log_(line);
     }

@@ -55,7 +55,7 @@ class memory_pool {
     }
     base_ = static_cast<std::byte*>(p);
   }
-  ~memory_pool() { (void)cuda::worked(what_ == kind::pinned ? cudaFreeHost(base_) : cudaFree(base_)); }
+  ~memory_pool() { (void)cuda::succeeded(what_ == kind::pinned ? cudaFreeHost(base_) : cudaFree(base_)); }
   memory_pool(const memory_pool&) = delete;
   memory_pool& operator=(const memory_pool&) = delete;
 
@@ -192,8 +192,8 @@ class hand_stream {
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
   ~hand_stream() {
-    (void)cuda::worked(cudaStreamSynchronize(stream_));
-    (void)cuda::worked(cudaStreamDestroy(stream_));
+    (void)cuda::succeeded(cudaStreamSynchronize(stream_));
+    (void)cuda::succeeded(cudaStreamDestroy(stream_));
   }
   hand_stream(const hand_stream&) = delete;
   hand_stream& operator=(const hand_stream&) = delete;

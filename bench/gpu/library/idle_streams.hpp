@@ -20,8 +20,8 @@ class idle_streams {
   }
   ~idle_streams() {
     for (const cudaStream_t s : streams_) {
-      (void)cuda::worked(cudaStreamSynchronize(s));
-      (void)cuda::worked(cudaStreamDestroy(s));
+      (void)cuda::succeeded(cudaStreamSynchronize(s));
+      (void)cuda::succeeded(cudaStreamDestroy(s));
     }
   }
   idle_streams(const idle_streams&) = delete;

@@ -44,7 +44,7 @@ class mover {
             const cuda::driver_context context(ordinal);
             (void)context.make_current();
             move(ordinal, first, size, inward, go);
-            (void)cuda::worked(cudaSetDevice(ordinal));
+            (void)cuda::succeeded(cudaSetDevice(ordinal));
           } catch (...) {
             failure_ = std::current_exception();
             ready_ = true;
@@ -204,8 +204,8 @@ class mover {
     best.in_both = std::max(best.in_both, both);
     best.out_both = std::max(best.out_both, both);
   }
-  (void)cuda::worked(cudaStreamDestroy(inward));
-  (void)cuda::worked(cudaStreamDestroy(outward));
+  (void)cuda::succeeded(cudaStreamDestroy(inward));
+  (void)cuda::succeeded(cudaStreamDestroy(outward));
   return best;
 }
 

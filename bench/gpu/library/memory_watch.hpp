@@ -68,7 +68,7 @@ class memory_watch {
   static std::uint64_t free_on_device() {
     std::size_t free = 0;
     std::size_t total = 0;
-    return cuda::worked(cudaMemGetInfo(&free, &total)) ? free : 0;
+    return cuda::succeeded(cudaMemGetInfo(&free, &total)) ? free : 0;
   }
   static std::uint64_t host_available() {
     std::ifstream file("/proc/meminfo");

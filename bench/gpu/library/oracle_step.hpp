@@ -72,7 +72,7 @@ class launch_timer {
   }
   ~launch_timer() {
     for (const cudaEvent_t e : events_) {
-      (void)cuda::worked(cudaEventDestroy(e));
+      (void)cuda::succeeded(cudaEventDestroy(e));
     }
   }
   launch_timer(const launch_timer&) = delete;

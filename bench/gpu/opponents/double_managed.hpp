@@ -82,9 +82,9 @@ class double_managed final : public hand_system {
     for (std::thread& t : outward_) {
       t.join();
     }
-    (void)cuda::worked(cudaStreamSynchronize(stream_));
+    (void)cuda::succeeded(cudaStreamSynchronize(stream_));
     for (const cudaEvent_t e : ended_) {
-      (void)cuda::worked(cudaEventDestroy(e));
+      (void)cuda::succeeded(cudaEventDestroy(e));
     }
   }
 
@@ -197,7 +197,7 @@ class double_managed final : public hand_system {
       const cuda::driver_context context(ordinal_);
       (void)context.make_current();
       run_jobs(jobs, inward, context);
-      (void)cuda::worked(cudaSetDevice(ordinal_));  // the context ends, and is not current then
+      (void)cuda::succeeded(cudaSetDevice(ordinal_));  // the context ends, and is not current then
     } catch (...) {
       {
         const std::lock_guard lock(mutex_);

@@ -109,20 +109,20 @@ class double_pinned final : public hand_system {
   /// What the device alone has goes back to the host, so that another one can begin with it.
   ~double_pinned() override {
     for (const cudaStream_t q : {stream_, inward_, outward_}) {
-      (void)cuda::worked(cudaStreamSynchronize(q));
+      (void)cuda::succeeded(cudaStreamSynchronize(q));
     }
     for (std::size_t i = 0; i < next_at_.size(); ++i) {
       if (next_at_[i] != nullptr) {
-        (void)cuda::worked(cudaMemcpyAsync(arena_.base() + program_.parts[i].offset.count, next_at_[i],
-                                           program_.parts[i].size.count, cudaMemcpyDefault, outward_));
+        (void)cuda::succeeded(cudaMemcpyAsync(arena_.base() + program_.parts[i].offset.count, next_at_[i],
+                                              program_.parts[i].size.count, cudaMemcpyDefault, outward_));
       }
     }
-    (void)cuda::worked(cudaStreamSynchronize(outward_));
+    (void)cuda::succeeded(cudaStreamSynchronize(outward_));
     for (const cudaEvent_t e : {ended_[0], ended_[1], arrived_, left_}) {
-      (void)cuda::worked(cudaEventDestroy(e));
+      (void)cuda::succeeded(cudaEventDestroy(e));
     }
     for (const cudaStream_t q : {inward_, outward_}) {
-      (void)cuda::worked(cudaStreamDestroy(q));
+      (void)cuda::succeeded(cudaStreamDestroy(q));
     }
   }
 

@@ -59,24 +59,24 @@ class pipelined_buffers {
   }
   /// Brings all that the device alone has home.
   ~pipelined_buffers() {
-    (void)cuda::worked(cudaStreamSynchronize(stream_));
+    (void)cuda::succeeded(cudaStreamSynchronize(stream_));
     for (std::size_t i = 0; i < at_.size(); ++i) {
       if (at_[i] != nullptr && last_launch_[i] != 0 && dirty_[i]) {
-        (void)cuda::worked(cudaMemcpyAsync(home_[i], at_[i], size_[i], cudaMemcpyDeviceToHost, outward_));
+        (void)cuda::succeeded(cudaMemcpyAsync(home_[i], at_[i], size_[i], cudaMemcpyDeviceToHost, outward_));
       }
     }
     for (const cudaStream_t q : {inward_, outward_}) {
-      (void)cuda::worked(cudaStreamSynchronize(q));
+      (void)cuda::succeeded(cudaStreamSynchronize(q));
     }
-    (void)cuda::worked(cudaEventDestroy(left_));
+    (void)cuda::succeeded(cudaEventDestroy(left_));
     for (const cudaEvent_t e : arrived_) {
-      (void)cuda::worked(cudaEventDestroy(e));
+      (void)cuda::succeeded(cudaEventDestroy(e));
     }
     for (const cudaEvent_t e : ended_) {
-      (void)cuda::worked(cudaEventDestroy(e));
+      (void)cuda::succeeded(cudaEventDestroy(e));
     }
     for (const cudaStream_t q : {inward_, outward_}) {
-      (void)cuda::worked(cudaStreamDestroy(q));
+      (void)cuda::succeeded(cudaStreamDestroy(q));
     }
   }
   pipelined_buffers(const pipelined_buffers&) = delete;

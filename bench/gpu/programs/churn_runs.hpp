@@ -50,7 +50,7 @@ class computing {
   }
   ~computing() {
     end();
-    (void)cuda::worked(cudaStreamDestroy(stream_));
+    (void)cuda::succeeded(cudaStreamDestroy(stream_));
   }
   computing(const computing&) = delete;
   computing& operator=(const computing&) = delete;
@@ -111,7 +111,7 @@ class computing {
     ns_ = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - began).count();
     cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     for (const cudaEvent_t e : ends) {
-      (void)cuda::worked(cudaEventDestroy(e));
+      (void)cuda::succeeded(cudaEventDestroy(e));
     }
   }
 
@@ -268,7 +268,7 @@ class churn_runs {
       r.slowdown = load.launch_ns() / alone_ns_;
     }
     for (const cudaStream_t each : q) {
-      (void)cuda::worked(cudaStreamDestroy(each));
+      (void)cuda::succeeded(cudaStreamDestroy(each));
     }
     return r;
   }

@@ -132,7 +132,7 @@ class fits_runs {
     const std::shared_ptr<CUstream_st> q = [] {
       cudaStream_t made = nullptr;
       cuda::check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      return std::shared_ptr<CUstream_st>(made, [](cudaStream_t s) { (void)cuda::worked(cudaStreamDestroy(s)); });
+      return std::shared_ptr<CUstream_st>(made, [](cudaStream_t s) { (void)cuda::succeeded(cudaStreamDestroy(s)); });
     }();
     cuda::check(cudaMemsetAsync(base, 0, pool.size().count, q.get()), "cudaMemsetAsync");
     return {"runtime",

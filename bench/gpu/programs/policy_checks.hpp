@@ -224,13 +224,13 @@ class disturbance {
     while (!stop_.load()) {
       const bool in = random() % 2 == 0;
       for (std::uint64_t n = random() % 4; n-- != 0;) {
-        (void)cuda::worked(cudaMemcpyAsync(in ? device.base() : host.base(), in ? host.base() : device.base(),
-                                           random() % most.count, cudaMemcpyDefault, q));
+        (void)cuda::succeeded(cudaMemcpyAsync(in ? device.base() : host.base(), in ? host.base() : device.base(),
+                                              random() % most.count, cudaMemcpyDefault, q));
       }
-      (void)cuda::worked(cudaStreamSynchronize(q));
+      (void)cuda::succeeded(cudaStreamSynchronize(q));
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
     }
-    (void)cuda::worked(cudaStreamDestroy(q));
+    (void)cuda::succeeded(cudaStreamDestroy(q));
   }
 
   std::atomic<bool> stop_{false};

@@ -81,7 +81,7 @@ inline constexpr bool has_discard = CUDART_VERSION >= 13000;
 #else
   const cudaError_t result = cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);
 #endif
-  return worked(result) && status == cudaStreamCaptureStatusActive ? graph : nullptr;
+  return succeeded(result) && status == cudaStreamCaptureStatusActive ? graph : nullptr;
 }
 
 [[nodiscard]] inline cudaMemoryAdvise advice_of(advice hint) {

@@ -26,7 +26,7 @@ inline void check(cudaError_t result, const char* api, std::source_location wher
 }
 
 /// Hints: whether the call worked. Its error is cleared.
-[[nodiscard]] inline bool worked(cudaError_t result) noexcept {
+[[nodiscard]] inline bool succeeded(cudaError_t result) noexcept {
   if (result == cudaSuccess) [[likely]] {
     return true;
   }
@@ -86,10 +86,10 @@ template <class Handle>
 /// Waits for a stream of the library's own until it is reached (see `reached`).
 /// @returns  Whether all of it was done.
 inline bool settle(cudaStream_t s) noexcept {
-  if (worked(cudaStreamSynchronize(s))) {
+  if (succeeded(cudaStreamSynchronize(s))) {
     return true;
   }
-  while (!worked(cudaStreamSynchronize(s)) && !reached(cudaStreamQuery, s)) {
+  while (!succeeded(cudaStreamSynchronize(s)) && !reached(cudaStreamQuery, s)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until the program's capture ends
   }
   return false;

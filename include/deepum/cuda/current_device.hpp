@@ -46,7 +46,7 @@ class primary_context {
     if (context_ != nullptr) {
       (void)set_(context_);
     } else {
-      (void)worked(cudaSetDevice(ordinal_));
+      (void)succeeded(cudaSetDevice(ordinal_));
     }
   }
 
@@ -75,15 +75,15 @@ class current_device {
       changed_ = wanted.get_(&before_) == CUDA_SUCCESS && before_ != wanted.context_ &&
                  wanted.set_(wanted.context_) == CUDA_SUCCESS;
     } else {
-      changed_ = worked(cudaGetDevice(&device_before_)) && device_before_ != wanted.ordinal_ &&
-                 worked(cudaSetDevice(wanted.ordinal_));
+      changed_ = succeeded(cudaGetDevice(&device_before_)) && device_before_ != wanted.ordinal_ &&
+                 succeeded(cudaSetDevice(wanted.ordinal_));
     }
   }
   ~current_device() {
     if (changed_ && wanted_.context_ != nullptr) {
       (void)wanted_.set_(before_);
     } else if (changed_) {
-      (void)worked(cudaSetDevice(device_before_));
+      (void)succeeded(cudaSetDevice(device_before_));
     }
   }
   current_device(const current_device&) = delete;

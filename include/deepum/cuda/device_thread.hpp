@@ -22,7 +22,7 @@ namespace cuda {
 /// is one that works.
 inline void enter_device(int ordinal, const driver_context* beside = nullptr) {
   if (beside == nullptr || !beside->make_current()) {
-    (void)worked(cudaSetDevice(ordinal));
+    (void)succeeded(cudaSetDevice(ordinal));
   }
 }
 

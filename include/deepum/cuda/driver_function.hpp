@@ -24,7 +24,7 @@ template <class Function>
   const cudaError_t result = cudaGetDriverEntryPoint(name, &address, cudaEnableLegacyStream);
   const bool there = true;
 #endif
-  if (!worked(result) || !there || address == nullptr) {
+  if (!succeeded(result) || !there || address == nullptr) {
     return false;
   }
   out = reinterpret_cast<Function>(address);

@@ -24,7 +24,7 @@ class graph {
   explicit graph(cudaGraph_t captured, std::shared_ptr<const primary_context> on = nullptr) : on_(std::move(on)) {
     const own_calls calls(on_.get());
     const cudaError_t made = cudaGraphInstantiate(&executable_, captured, 0);
-    (void)worked(cudaGraphDestroy(captured));
+    (void)succeeded(cudaGraphDestroy(captured));
     check(made, "cudaGraphInstantiate");
   }
   graph(graph&& other) noexcept : on_(std::move(other.on_)), executable_(std::exchange(other.executable_, nullptr)) {}
@@ -36,7 +36,7 @@ class graph {
   ~graph() {
     if (executable_ != nullptr) {
       const own_calls calls(on_.get());
-      (void)worked(cudaGraphExecDestroy(executable_));
+      (void)succeeded(cudaGraphExecDestroy(executable_));
     }
   }
 

@@ -29,7 +29,7 @@ struct destroy_handle {
     if (on != nullptr) {
       calls.emplace(*on);
     }
-    (void)worked(call(h));
+    (void)succeeded(call(h));
   }
 };
 
@@ -42,7 +42,7 @@ using unique_event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, destroy
 /// @param on  Its device, which is current now; nullptr: it is current when the stream is destroyed, too.
 [[nodiscard]] inline unique_stream try_make_stream(const primary_context* on = nullptr) noexcept {
   cudaStream_t made = nullptr;
-  const bool ok = worked(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+  const bool ok = succeeded(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
   return {ok ? made : nullptr, destroy_handle{on}};
 }
 /// The same. @errors  `status::device_failure`.
@@ -62,7 +62,7 @@ enum class event_use : unsigned {
 /// @param on  As above.
 [[nodiscard]] inline unique_event try_make_event(event_use use, const primary_context* on = nullptr) noexcept {
   cudaEvent_t made = nullptr;
-  const bool ok = worked(cudaEventCreateWithFlags(&made, static_cast<unsigned>(use)));
+  const bool ok = succeeded(cudaEventCreateWithFlags(&made, static_cast<unsigned>(use)));
   return {ok ? made : nullptr, destroy_handle{on}};
 }
 /// The same. @errors  `status::device_failure`.

@@ -126,7 +126,7 @@ class managed_memory final : public device_space {
     const primary_context* on = nullptr;
     void operator()(std::byte* p) const {
       const own_calls calls(*on);
-      (void)worked(cudaFree(p));
+      (void)succeeded(cudaFree(p));
     }
   };
   using allocation = std::unique_ptr<std::byte, release>;

@@ -39,7 +39,7 @@ class relaxed_capture {
       return of_driver(&mode_) == CUDA_SUCCESS;
     }
     auto mode = static_cast<cudaStreamCaptureMode>(mode_);
-    const bool done = worked(cudaThreadExchangeStreamCaptureMode(&mode));
+    const bool done = succeeded(cudaThreadExchangeStreamCaptureMode(&mode));
     mode_ = done ? static_cast<CUstreamCaptureMode>(mode) : mode_;
     return done;
   }

@@ -37,7 +37,7 @@ class event {
   ~event() {
     if (event_ != nullptr) {
       const own_calls calls(on_.get());
-      (void)worked(cudaEventDestroy(event_));
+      (void)succeeded(cudaEventDestroy(event_));
     }
   }
   event(const event&) = delete;
@@ -100,7 +100,7 @@ class basic_stream {
   ~basic_stream() {
     const own_calls calls(context());
     if (!capturing()) {
-      (void)worked(cudaStreamSynchronize(stream_.get()));
+      (void)succeeded(cudaStreamSynchronize(stream_.get()));
     }
     memory_.remove(*log_);
     log_.reset();
@@ -165,8 +165,8 @@ class basic_stream {
   /// Forgets what was captured.
   void abandon_capture() noexcept {
     cudaGraph_t captured = nullptr;
-    if (worked(cudaStreamEndCapture(stream_.get(), &captured)) && captured != nullptr) {
-      (void)worked(cudaGraphDestroy(captured));
+    if (succeeded(cudaStreamEndCapture(stream_.get(), &captured)) && captured != nullptr) {
+      (void)succeeded(cudaGraphDestroy(captured));
     }
     recording_.reset();
   }
@@ -278,7 +278,7 @@ class basic_stream {
     bool owned = true;
     void operator()(cudaStream_t s) const {
       if (owned) {
-        (void)worked(cudaStreamDestroy(s));
+        (void)succeeded(cudaStreamDestroy(s));
       }
     }
   };

@@ -40,7 +40,7 @@ class deferred_frees {
   ~deferred_frees() {
     (void)reclaim(true);
     for (const waiting& w : waiting_) {
-      (void)cuda::worked(cudaEventDestroy(w.reached));
+      (void)cuda::succeeded(cudaEventDestroy(w.reached));
     }
   }
   deferred_frees(const deferred_frees&) = delete;
@@ -67,14 +67,14 @@ class deferred_frees {
       return;
     }
     cudaEvent_t reached = nullptr;
-    if (!cuda::worked(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming)) ||
-        !cuda::worked(cudaEventRecord(reached, stream))) {
+    if (!cuda::succeeded(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming)) ||
+        !cuda::succeeded(cudaEventRecord(reached, stream))) {
       if (reached != nullptr) {
-        (void)cuda::worked(cudaEventDestroy(reached));
+        (void)cuda::succeeded(cudaEventDestroy(reached));
       }
       // Where even this tells nothing, the arena has it back when it ends.
       const cuda::relaxed_capture beside_captures;
-      if (cuda::worked(cudaStreamSynchronize(stream)) || cuda::reached(cudaStreamQuery, stream)) {
+      if (cuda::succeeded(cudaStreamSynchronize(stream)) || cuda::reached(cudaStreamQuery, stream)) {
         free(p);
       }
       return;
@@ -107,7 +107,7 @@ class deferred_frees {
   static bool may_be_captured(cudaStream_t stream) noexcept {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const cudaError_t result = cudaStreamIsCapturing(stream, &status);
-    return cuda::worked(result) ? status != cudaStreamCaptureStatusNone : !cuda::ends_all_work(result);
+    return cuda::succeeded(result) ? status != cudaStreamCaptureStatusNone : !cuda::ends_all_work(result);
   }
 
   /// The memory is given back when the graph and all that was made of it are gone and executed no more. Where the
@@ -119,14 +119,14 @@ class deferred_frees {
     }
     auto owned = std::make_unique<in_graph>(in_graph{released_, p});
     cudaUserObject_t object = nullptr;
-    if (!cuda::worked(
+    if (!cuda::succeeded(
             cudaUserObjectCreate(&object, owned.get(), &graph_has_ended, 1, cudaUserObjectNoDestructorSync))) {
       return;
     }
     in_graph* const in = owned.release();
-    if (!cuda::worked(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove))) {
+    if (!cuda::succeeded(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove))) {
       in->p = nullptr;
-      (void)cuda::worked(cudaUserObjectRelease(object, 1));
+      (void)cuda::succeeded(cudaUserObjectRelease(object, 1));
     }
   }
   /// Called by a thread of the runtime's, which must not call the runtime, and waits for nobody.
@@ -149,10 +149,10 @@ class deferred_frees {
       const std::lock_guard lock(mutex_);
       const cuda::relaxed_capture beside_captures;
       const auto done = std::partition(waiting_.begin(), waiting_.end(), [&](const waiting& w) {
-        return !(wait && cuda::worked(cudaEventSynchronize(w.reached))) && !cuda::reached(cudaEventQuery, w.reached);
+        return !(wait && cuda::succeeded(cudaEventSynchronize(w.reached))) && !cuda::reached(cudaEventQuery, w.reached);
       });
       for (auto w = done; w != waiting_.end(); ++w) {
-        (void)cuda::worked(cudaEventDestroy(w->reached));
+        (void)cuda::succeeded(cudaEventDestroy(w->reached));
         over.push_back(w->p);
       }
       waiting_.erase(done, waiting_.end());

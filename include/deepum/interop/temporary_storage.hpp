@@ -70,7 +70,7 @@ class temporary_storage {
     live_ -= size;
     const auto offset = reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(buffer_);
     if (offset >= size_) {  // wraps for what lies before the buffer
-      (void)cuda::worked(cudaFreeAsync(p, stream_));
+      (void)cuda::succeeded(cudaFreeAsync(p, stream_));
       return;
     }
     if (--in_buffer_ == 0) {

@@ -41,21 +41,21 @@ class cupti_fault_feed final : public fault_feed {
       : ordinal_(static_cast<std::uint32_t>(ordinal)),
         first_(reinterpret_cast<std::uintptr_t>(base)),
         size_(size.count) {
-    cupti_fault_feed* nobody = nullptr;
-    if (!the_one().compare_exchange_strong(nobody, this)) {
+    cupti_fault_feed* none = nullptr;
+    if (!instance().compare_exchange_strong(none, this)) {
       throw error(status::unsupported, "another arena of this process uses CUPTI already");
     }
     try {
       open();
     } catch (...) {
-      the_one().store(nullptr);
+      instance().store(nullptr);
       throw;
     }
   }
   ~cupti_fault_feed() override {
     (void)disable_(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
     (void)flush_(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    the_one().store(nullptr);
+    instance().store(nullptr);
   }
 
   [[nodiscard]] std::string name() const override { return "cupti"; }
@@ -87,7 +87,7 @@ class cupti_fault_feed final : public fault_feed {
   static constexpr std::size_t buffer_size = std::size_t{1} << 20;
 
   // CUPTI's callbacks carry no state of ours.
-  static std::atomic<cupti_fault_feed*>& the_one() {
+  static std::atomic<cupti_fault_feed*>& instance() {
     static std::atomic<cupti_fault_feed*> one{nullptr};
     return one;
   }
@@ -146,7 +146,7 @@ class cupti_fault_feed final : public fault_feed {
   }
   static void CUPTIAPI take_buffer(CUcontext context, std::uint32_t queue, std::uint8_t* buffer, std::size_t,
                                    std::size_t valid) {
-    if (cupti_fault_feed* self = the_one().load(); self != nullptr) {
+    if (cupti_fault_feed* self = instance().load(); self != nullptr) {
       self->read(context, queue, buffer, valid);
     }
     std::free(buffer);  // NOLINT(cppcoreguidelines-no-malloc): allocated by `give_buffer`

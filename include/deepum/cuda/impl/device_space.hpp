@@ -45,7 +45,7 @@ DEEPUM_SEPARATE std::optional<device_space::memory_left> device_space::device_me
   const own_calls calls(owner_.context());
   std::size_t free = 0;
   std::size_t total = 0;
-  if (!worked(cudaMemGetInfo(&free, &total))) {
+  if (!succeeded(cudaMemGetInfo(&free, &total))) {
     return std::nullopt;
   }
   return memory_left{bytes{free}, bytes{total}};

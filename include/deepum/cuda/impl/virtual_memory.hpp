@@ -28,7 +28,7 @@ DEEPUM_SEPARATE virtual_memory::virtual_memory(int ordinal) : device_(ordinal) {
       !find_driver_function("cuMemSetAccess", 10020, set_access_)) {
     throw error(status::unsupported, "this driver has no virtual memory management; managed memory works without");
   }
-  if (!worked(cudaDeviceGetAttribute(&node_, cudaDevAttrHostNumaId, ordinal)) || node_ < 0) {
+  if (!succeeded(cudaDeviceGetAttribute(&node_, cudaDevAttrHostNumaId, ordinal)) || node_ < 0) {
     node_ = 0;
   }
 #else
@@ -73,9 +73,9 @@ DEEPUM_SEPARATE CUresult virtual_memory::allow(std::byte* at, bytes size, bool b
 }
 
 DEEPUM_SEPARATE CUresult virtual_memory::forbid(std::byte* at, bytes size) const {
-  const CUmemAccessDesc nobody{place(false), CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  const CUmemAccessDesc no_access{place(false), CU_MEM_ACCESS_FLAGS_PROT_NONE};
   const relaxed_capture relaxed;
-  return set_access_(address(at), size.count, &nobody, 1);
+  return set_access_(address(at), size.count, &no_access, 1);
 }
 
 DEEPUM_SEPARATE void virtual_memory::give_back(std::byte* range, bytes size) const {

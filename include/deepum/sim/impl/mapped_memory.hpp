@@ -292,9 +292,9 @@ DEEPUM_SEPARATE void mapped_memory::end_block(queue& q) {
       take_memory(ended.range);
       report(device_event::kind::departed, ended.range, ended.ticket, ended.began);
     }
-    const bool told = ended.leaves || &q == &in_;
+    const bool start_reported = ended.leaves || &q == &in_;
     report(ended.part ? device_event::kind::failed : device_event::kind::completed, ended.range, ended.ticket,
-           told ? nanoseconds{} : ended.began);
+           start_reported ? nanoseconds{} : ended.began);
   }
   next(q);
 }

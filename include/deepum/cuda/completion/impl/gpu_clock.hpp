@@ -31,7 +31,7 @@ DEEPUM_SEPARATE nanoseconds gpu_clock::host_now() {
 
 DEEPUM_SEPARATE nanoseconds gpu_clock::time_of(cudaEvent_t reached) {
   float milliseconds = 0;
-  if (!worked(cudaEventElapsedTime(&milliseconds, anchor_.get(), reached))) {
+  if (!succeeded(cudaEventElapsedTime(&milliseconds, anchor_.get(), reached))) {
     return host_now();
   }
   return anchored_at_ + nanoseconds{std::llround(static_cast<double>(milliseconds) * 1e6)};
@@ -42,13 +42,13 @@ DEEPUM_SEPARATE void gpu_clock::keep_up() {
   if (before - anchored_at_ < std::chrono::seconds(1)) {
     return;
   }
-  if (!worked(cudaEventRecord(next_.get(), stream_.get())) || !worked(cudaEventSynchronize(next_.get()))) {
+  if (!succeeded(cudaEventRecord(next_.get(), stream_.get())) || !succeeded(cudaEventSynchronize(next_.get()))) {
     return;
   }
   // Where the old anchor puts the new one, unless the host knows better.
-  const nanoseconds told = time_of(next_.get());
-  const nanoseconds settled = std::clamp(told, before, host_now());
-  fault_offset_ -= settled - told;
+  const nanoseconds measured = time_of(next_.get());
+  const nanoseconds settled = std::clamp(measured, before, host_now());
+  fault_offset_ -= settled - measured;
   std::swap(anchor_, next_);
   anchored_at_ = settled;
 }

@@ -30,10 +30,10 @@ DEEPUM_SEPARATE launch_log::~launch_log() {
     destroy(e);
   }
   for (const cudaEvent_t e : timed_) {
-    (void)worked(cudaEventDestroy(e));
+    (void)succeeded(cudaEventDestroy(e));
   }
   for (const cudaEvent_t e : untimed_) {
-    (void)worked(cudaEventDestroy(e));
+    (void)succeeded(cudaEventDestroy(e));
   }
 }
 
@@ -110,7 +110,7 @@ DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_ev
 DEEPUM_SEPARATE std::optional<bool> launch_log::captured() const {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const cudaError_t result = cudaStreamIsCapturing(stream_, &capture);
-  if (!worked(result)) {
+  if (!succeeded(result)) {
     // The legacy stream cannot be used while a stream that is ordered with it is captured.
     return result == cudaErrorStreamCaptureImplicit ? std::optional<bool>(true) : std::nullopt;
   }
@@ -131,10 +131,10 @@ DEEPUM_SEPARATE cudaEvent_t launch_log::record(bool timed) {
     }
   }
   if (event == nullptr &&
-      !worked(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming))) {
+      !succeeded(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming))) {
     return nullptr;
   }
-  if (!worked(cudaEventRecord(event, stream_))) {
+  if (!succeeded(cudaEventRecord(event, stream_))) {
     const std::lock_guard lock(mutex_);
     give_back(event, timed);
     return nullptr;
@@ -171,7 +171,7 @@ DEEPUM_SEPARATE void launch_log::give_back(cudaEvent_t event, bool timed) {
 DEEPUM_SEPARATE void launch_log::destroy(const entry& e) {
   for (const cudaEvent_t event : {e.began, e.ended}) {
     if (event != nullptr) {
-      (void)worked(cudaEventDestroy(event));
+      (void)succeeded(cudaEventDestroy(event));
     }
   }
 }

@@ -44,9 +44,9 @@ DEEPUM_SEPARATE fault_intake::fault_intake(const device& gpu, launch_watch& watc
 }
 
 DEEPUM_SEPARATE std::vector<fault_intake::fault> fault_intake::take(bool in_flight, bool launched, nanoseconds looked) {
-  std::vector<fault> told;
+  std::vector<fault> found;
   if (!feed_) {
-    return told;
+    return found;
   }
   if (in_flight) {
     feed_->take(samples_);
@@ -71,13 +71,13 @@ DEEPUM_SEPARATE std::vector<fault_intake::fault> fault_intake::take(bool in_flig
     }
     timed_left_.store(timed_ahead_, std::memory_order_relaxed);
     const bytes offset{f->address - reinterpret_cast<std::uintptr_t>(base_)};
-    told.push_back({.block = um_grid.blocks_of(offset, bytes{1}).first,
-                    .mode = f->mode,
-                    .at = watch_.clock().time_of_fault(f->at),
-                    .certain = certain});
+    found.push_back({.block = um_grid.blocks_of(offset, bytes{1}).first,
+                     .mode = f->mode,
+                     .at = watch_.clock().time_of_fault(f->at),
+                     .certain = certain});
   }
   samples_.erase(samples_.begin(), later);
-  return told;
+  return found;
 }
 
 DEEPUM_SEPARATE bool fault_intake::calibrate(cuda::fault_feed& feed) {
@@ -92,14 +92,14 @@ DEEPUM_SEPARATE bool fault_intake::calibrate(cuda::fault_feed& feed) {
     faults.clear();
     feed.take_all(faults);
     faults.clear();
-    if (!worked(cudaEventRecord(before.get(), q.get())) || !worked(cudaMemsetAsync(base_, 0, 64, q.get()))) {
+    if (!succeeded(cudaEventRecord(before.get(), q.get())) || !succeeded(cudaMemsetAsync(base_, 0, 64, q.get()))) {
       continue;
     }
-    const bool ended = worked(cudaEventRecord(after.get(), q.get()));
+    const bool ended = succeeded(cudaEventRecord(after.get(), q.get()));
     // Twice where that fails: what is still to be written then would be written into the program's data.
-    if (worked(cudaStreamSynchronize(q.get())) || worked(cudaStreamSynchronize(q.get()))) {
-      const nanoseconds patience = gpu_clock::host_now() + (feed.late() ? longest_lateness : nanoseconds{});
-      for (feed.take_all(faults); faults.empty() && gpu_clock::host_now() < patience; feed.take_all(faults)) {
+    if (succeeded(cudaStreamSynchronize(q.get())) || succeeded(cudaStreamSynchronize(q.get()))) {
+      const nanoseconds deadline = gpu_clock::host_now() + (feed.late() ? longest_lateness : nanoseconds{});
+      for (feed.take_all(faults); faults.empty() && gpu_clock::host_now() < deadline; feed.take_all(faults)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       for (const fault_sample& f : faults) {

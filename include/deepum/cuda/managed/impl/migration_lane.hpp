@@ -129,7 +129,7 @@ DEEPUM_SEPARATE void migration_lane::run() {
 DEEPUM_SEPARATE void migration_lane::close() {
   for (unique_stream& s : streams_) {
     if (s) {
-      (void)worked(cudaStreamSynchronize(s.get()));
+      (void)succeeded(cudaStreamSynchronize(s.get()));
       s.reset();
     }
   }
@@ -187,8 +187,8 @@ DEEPUM_SEPARATE void migration_lane::begin_prefetch() {
   duplicate_again(p.range);
   p.began = gpu_clock::host_now();
   p.stream = streams_[next_stream_++ % streams_.size()].get();
-  p.ok = worked(api::prefetch(address(p.range.first), um_grid.size_of(p.range).count,
-                              {.on_host = false, .device = gpu_.properties().ordinal}, p.stream));
+  p.ok = succeeded(api::prefetch(address(p.range.first), um_grid.size_of(p.range).count,
+                                 {.on_host = false, .device = gpu_.properties().ordinal}, p.stream));
   pieces_.push_back(std::move(p));
 }
 
@@ -269,8 +269,9 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
         }
       });
   const nanoseconds began = gpu_clock::host_now();
-  const bool ok = worked(api::prefetch(address(part.first), um_grid.size_of(part).count, {}, streams_.front().get())) &&
-                  settle(streams_.front().get());
+  const bool ok =
+      succeeded(api::prefetch(address(part.first), um_grid.size_of(part).count, {}, streams_.front().get())) &&
+      settle(streams_.front().get());
   if (ok) {
     marks_.clear(part, mark::discarded);
     tell_({.what = device_event::kind::departed,
@@ -294,8 +295,8 @@ DEEPUM_SEPARATE void migration_lane::discard() {
   std::vector<void*> first{address(m.range.first)};
   std::vector<std::size_t> size{um_grid.size_of(m.range).count};
   // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
-  const bool ok = (api::has_discard ? worked(api::discard(first, size, streams_.front().get()))
-                                    : worked(api::prefetch(first[0], size[0], {}, streams_.front().get()))) &&
+  const bool ok = (api::has_discard ? succeeded(api::discard(first, size, streams_.front().get()))
+                                    : succeeded(api::prefetch(first[0], size[0], {}, streams_.front().get()))) &&
                   settle(streams_.front().get());  // one that is not over would come behind what is written next
   if (ok) {
     if (api::has_discard) {
@@ -311,7 +312,7 @@ DEEPUM_SEPARATE void migration_lane::repopulate(block_range range) {
       range, [this](block_id b) { return marks_.has(b, mark::discarded); },
       [this](block_range run) {
         run.count = std::min(run.count, blocks_outward);
-        if (worked(api::prefetch(address(run.first), um_grid.size_of(run).count, {}, streams_.front().get()))) {
+        if (succeeded(api::prefetch(address(run.first), um_grid.size_of(run).count, {}, streams_.front().get()))) {
           marks_.clear(run, mark::discarded);
         }
       });
@@ -329,13 +330,13 @@ DEEPUM_SEPARATE void migration_lane::advise(const migration& m) {
     end_duplication(m.range);
     return;
   }
-  (void)worked(api::advise(address(m.range.first), um_grid.size_of(m.range).count, api::advice_of(m.hint), m.where));
+  (void)succeeded(api::advise(address(m.range.first), um_grid.size_of(m.range).count, api::advice_of(m.hint), m.where));
 }
 
 DEEPUM_SEPARATE bool migration_lane::advise_driver(block_range range, cudaMemoryAdvise hint) {
   const own_calls calls(gpu_.context());
-  return worked(api::advise(address(range.first), um_grid.size_of(range).count, hint,
-                            {.on_host = false, .device = gpu_.properties().ordinal}));
+  return succeeded(api::advise(address(range.first), um_grid.size_of(range).count, hint,
+                               {.on_host = false, .device = gpu_.properties().ordinal}));
 }
 
 DEEPUM_SEPARATE void migration_lane::end_duplication(block_range range) {

@@ -45,8 +45,8 @@ DEEPUM_SEPARATE void arrivals::close() {
 
 DEEPUM_SEPARATE std::uint64_t arrivals::begin(block_id b, std::byte* to, const std::byte* from, bytes size) {
   unique_event copied = stream_ ? events_.take() : unique_event();
-  if (!copied || !worked(cudaMemcpyAsync(to, from, size.count, cudaMemcpyDefault, stream_.get())) ||
-      !worked(cudaEventRecord(copied.get(), stream_.get()))) {
+  if (!copied || !succeeded(cudaMemcpyAsync(to, from, size.count, cudaMemcpyDefault, stream_.get())) ||
+      !succeeded(cudaEventRecord(copied.get(), stream_.get()))) {
     if (copied) {
       await_all();  // it may be on its way
     }
@@ -67,11 +67,11 @@ DEEPUM_SEPARATE std::optional<arrivals::ended> arrivals::take_ended(std::uint64_
     return std::nullopt;
   }
   copy& first = copies_.front();
-  const ended told{first.block, first.began};
+  const ended result{first.block, first.began};
   ended_.store(first.number, std::memory_order_release);
   events_.give(std::move(first.copied));
   copies_.pop_front();
-  return told;
+  return result;
 }
 
 DEEPUM_SEPARATE void arrivals::await(block_id b) {

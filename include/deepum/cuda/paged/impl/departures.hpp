@@ -82,11 +82,11 @@ DEEPUM_SEPARATE void departures::send_next() {
 DEEPUM_SEPARATE unique_event departures::copy(block_range part) {
   bool ok = true;
   for (const block_id b : part) {
-    ok = ok && worked(cudaMemcpyAsync(with_.host.at(b), with_.device.at(with_.view.slot_of(b)), chunk_.count,
-                                      cudaMemcpyDefault, stream_.get()));
+    ok = ok && succeeded(cudaMemcpyAsync(with_.host.at(b), with_.device.at(with_.view.slot_of(b)), chunk_.count,
+                                         cudaMemcpyDefault, stream_.get()));
   }
   unique_event copied = ok ? events_.take() : unique_event();
-  if (!copied || !worked(cudaEventRecord(copied.get(), stream_.get()))) {
+  if (!copied || !succeeded(cudaEventRecord(copied.get(), stream_.get()))) {
     with_.failure.set("a copy to the host failed");
     (void)settle(stream_.get());  // some may be on their way
     events_.give(std::move(copied));
