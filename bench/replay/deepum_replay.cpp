@@ -55,8 +55,8 @@ ABSL_FLAG(
     "--steps are those of one regime");
 ABSL_FLAG(std::uint64_t, seed, 1, "of what is random in a scenario");
 ABSL_FLAG(std::string, memory, "auto",
-          "managed (what leaves is copied), backed (the host's copy stays), or auto: managed for um and deepum, backed "
-          "for the others");
+          "managed (whatever leaves is copied), home-copy (the host's copy stays), or auto: managed for um and deepum, "
+          "home-copy for the others");
 ABSL_FLAG(std::int64_t, run_ahead, 1, "launches that the host enqueues beyond the executing one");
 ABSL_FLAG(bool, hold, true,
           "launches wait for what is being brought for them; deepum as published does not, so --hold "
@@ -144,8 +144,9 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
   options.costs.fault_latency = *latency;
   options.costs.fault_overlap = absl::GetFlag(FLAGS_fault_overlap);
   options.budget = absl::GetFlag(FLAGS_budget).of(block_size * w.blocks);
-  if (const std::string m = absl::GetFlag(FLAGS_memory); m != "auto" && m != "managed" && m != "backed") {
-    return absl::InvalidArgumentError(absl::StrCat("--memory is auto, managed or backed, not '", m, "'"));
+  if (const std::string m = absl::GetFlag(FLAGS_memory);
+      m != "auto" && m != "managed" && m != "home-copy" && m != "backed") {  // the last: its old name
+    return absl::InvalidArgumentError(absl::StrCat("--memory is auto, managed or home-copy, not '", m, "'"));
   }
   if (!absl::GetFlag(FLAGS_schedule).empty() && options.policies.size() != 1) {
     return absl::InvalidArgumentError("--schedule is of one policy: choose it with --policy");
@@ -167,9 +168,9 @@ policy_options tuning_for(const std::string& policy) {
 replay_memory memory_for(const std::string& policy) {
   const std::string flag = absl::GetFlag(FLAGS_memory);
   if (flag == "auto") {
-    return policy == "um" || policy == "deepum" ? replay_memory::managed : replay_memory::backed;
+    return policy == "um" || policy == "deepum" ? replay_memory::managed : replay_memory::home_copy;
   }
-  return flag == "managed" ? replay_memory::managed : replay_memory::backed;
+  return flag == "managed" ? replay_memory::managed : replay_memory::home_copy;
 }
 
 // One line that is rewritten on a terminal; nothing elsewhere.
@@ -326,7 +327,7 @@ nlohmann::json json_of(const workload& w, const program& what, const run_options
                      {"runs", nlohmann::json::array()}};
   for (const policy_run& r : runs) {
     nlohmann::json run{{"policy", r.policy},
-                       {"memory", memory_for(r.policy) == replay_memory::managed ? "managed" : "backed"},
+                       {"memory", memory_for(r.policy) == replay_memory::managed ? "managed" : "home-copy"},
                        {"steady_step_ns", steady_ns(r.result)},
                        {"percent_of_ideal", 100 * static_cast<double>(w.compute.count()) / steady_ns(r.result)},
                        {"table_bytes", r.result.turns.back().used.policy.table_bytes},

@@ -19,11 +19,11 @@ block_range prefix(block_range range, Predicate&& holds) {
 
 }  // namespace
 
-gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink)
+gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool keeps_home_copy, schedule_sink sink)
     : map_(blocks, location::device(), room, um_grid),
       placed_at_(blocks, -least_stay),
       costs_(costs),
-      backed_(backed),
+      keeps_home_copy_(keeps_home_copy),
       sink_(std::move(sink)) {}
 
 // --- the clock -----------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ void gpu::report(device_event::kind what, block_range range, std::uint64_t ticke
   device_event e;
   e.what = what;
   e.why = why;
-  e.host_copy_stays = backed_;
+  e.host_copy_stays = keeps_home_copy_;
   e.range = range;
   e.at = now();
   e.began = began;
@@ -192,7 +192,7 @@ bool gpu::discard(block_range range, std::uint64_t ticket) {
 void gpu::place_new(block_range range, std::uint64_t ticket) {
   note(schedule_event::make_new, range);
   for (const block_id b : range) {
-    map_.arrive(b, backed_);
+    map_.arrive(b, keeps_home_copy_);
     placed_at_[b.value] = now();
   }
   report(device_event::kind::arrived, range, ticket);
@@ -270,7 +270,7 @@ void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
   after(time, [this, range, ticket, last, began = now()] {
     in_.busy = false;
     for (const block_id b : range) {
-      map_.arrive(b, backed_);
+      map_.arrive(b, keeps_home_copy_);
     }
     report(device_event::kind::arrived, range, ticket, reason::fault, began);
     if (ticket == 0) {
@@ -387,7 +387,7 @@ bool gpu::make_room_for_fault() {
   if (!victim) {
     return false;  // something is on its way out, or will be
   }
-  if (backed_ && !map_[*victim].dirty) {
+  if (keeps_home_copy_ && !map_[*victim].dirty) {
     if (in_.busy && !map_[*fault_].copies.empty()) {
       return false;  // room that is freed before it can be taken is taken by others
     }

@@ -57,16 +57,16 @@ struct executed_launch {
 /// room, is left out, and reported as completed when a copy, a fault or a launch has ended. Everything that happens
 /// goes into a schedule that a referee can check.
 ///
-/// The engine sees it through `managed_blocks` or `backed_blocks`. Threads: one.
+/// The engine sees it through `managed_blocks` or `blocks_with_home_copy`. Threads: one.
 class gpu {
  public:
   using schedule_sink = std::function<void(const schedule_entry&)>;
 
-  /// @param blocks  Length of the address range.
-  /// @param room    Blocks that fit on the device.
-  /// @param backed  The host keeps a copy of what is on the device, which is current until a launch writes; else
-  ///                contents are in one place only, and whatever leaves is copied.
-  gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool backed, schedule_sink sink);
+  /// @param blocks           Length of the address range.
+  /// @param room             Blocks that fit on the device.
+  /// @param keeps_home_copy  The host keeps a copy of what is on the device, which is current until a launch writes;
+  ///                         else contents are in one place only, and whatever leaves is copied.
+  gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool keeps_home_copy, schedule_sink sink);
   gpu(const gpu&) = delete;
   gpu& operator=(const gpu&) = delete;
 
@@ -150,7 +150,7 @@ class gpu {
   block_map map_;
   std::vector<nanoseconds> placed_at_;  // by block: when it got room without a copy
   link_costs costs_;
-  bool backed_;
+  bool keeps_home_copy_;
   schedule_sink sink_;
   std::function<void()> pump_{};
   bool pump_due_ = false;
@@ -204,9 +204,9 @@ class managed_blocks : public memory_space {
 };
 
 /// Memory with permanent host copies on such a GPU, as mapped memory is.
-class backed_blocks final : public managed_blocks {
+class blocks_with_home_copy final : public managed_blocks {
  public:
-  explicit backed_blocks(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}
+  explicit blocks_with_home_copy(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}
 
   bool populate(block_range r, std::uint64_t ticket) override { return device().populate(r, ticket); }
   bool clean(block_range r, std::uint64_t ticket) override { return device().clean(r, ticket); }

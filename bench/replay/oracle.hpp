@@ -142,7 +142,7 @@ class oracle_policy final : public policy {
     out.supersedes = true;
     for (const block_range r : std::exchange(only_read_, {})) {
       for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-        if (!map.backed() && set_duplicated(b, true)) {
+        if (!map.keeps_home_copy() && set_duplicated(b, true)) {
           deepum::detail::append(
               out,
               {.what = action::advise, .why = reason::predicted, .hint = advice::set_read_mostly, .to = map.device()},

@@ -80,7 +80,7 @@ class replayer {
       : what_(what),
         options_(options),
         gpu_(what.end_block(), static_cast<std::uint32_t>(options.budget / block_size), options.costs,
-             options.memory == replay_memory::backed, options.schedule),
+             options.memory == replay_memory::home_copy, options.schedule),
         memory_(gpu_),
         engine_(memory_, std::move(chooser), {.budget = options.budget, .headroom = {}, .observer = options.observer}) {
     gpu_.attach([this] { engine_.pump(); });
@@ -292,8 +292,8 @@ class replayer {
 
 replay_result replay(const program& what, std::unique_ptr<policy> chooser, const replay_options& options) {
   check_fits(what, options.budget);
-  if (options.memory == replay_memory::backed) {
-    return replayer<backed_blocks>(what, std::move(chooser), options).run();
+  if (options.memory == replay_memory::home_copy) {
+    return replayer<blocks_with_home_copy>(what, std::move(chooser), options).run();
   }
   return replayer<managed_blocks>(what, std::move(chooser), options).run();
 }

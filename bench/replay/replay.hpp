@@ -20,12 +20,12 @@ namespace deepum::replay {
 
 /// Which memory a program is replayed on.
 enum class replay_memory : std::uint8_t {
-  managed,  ///< contents are in one place, and whatever leaves is copied: what the driver of managed memory does
-  backed,   ///< the host's copy stays: what was not written leaves without a copy, and blocks are cleaned ahead
+  managed,    ///< contents are in one place, and whatever leaves is copied: what the driver of managed memory does
+  home_copy,  ///< the host's copy stays: what was not written leaves without a copy, and blocks are cleaned ahead
 };
 
 struct replay_options {
-  replay_memory memory = replay_memory::backed;
+  replay_memory memory = replay_memory::home_copy;
   bytes budget{};
   link_costs costs{};
   std::size_t run_ahead = 1;  ///< launches that the host enqueues beyond the executing one

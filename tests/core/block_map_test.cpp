@@ -249,9 +249,9 @@ TEST_CASE("a block counts the launches in flight that declare it, and those that
 
 TEST_CASE("a block map knows whether the host's copies stay") {
   block_map map{2, location::device(), 2, um_grid};
-  CHECK_FALSE(map.backed());
-  map.set_backed(true);
-  CHECK(map.backed());
+  CHECK_FALSE(map.keeps_home_copy());
+  map.set_keeps_home_copy(true);
+  CHECK(map.keeps_home_copy());
 }
 
 TEST_CASE("room for new contents holds none until they are written") {

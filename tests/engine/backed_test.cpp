@@ -130,13 +130,13 @@ struct bench {
 
 TEST_CASE("backed: a policy sees whether the host's copies stay") {
   bench b;
-  CHECK(b.script.map->backed());
+  CHECK(b.script.map->keeps_home_copy());
   fake_memory managed(4);
   scripted_policy::script script;
   engine e(managed, std::make_unique<scripted_policy>(script), {});
   e.host_access(blocks(0), access::read);
   e.pump();
-  CHECK_FALSE(script.map->backed());
+  CHECK_FALSE(script.map->keeps_home_copy());
 }
 
 // --- room ----------------------------------------------------------------------------------------------------------

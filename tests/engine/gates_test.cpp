@@ -17,7 +17,7 @@ template <class Memory>
 struct bench {
   explicit bench(bool policy_holds = true)
       : gates(in, state, memory.capabilities().faults, policy_holds || !memory.capabilities().faults) {
-    state.map.set_backed(memory.capabilities().keeps_home_copy);
+    state.map.set_keeps_home_copy(memory.capabilities().keeps_home_copy);
     state.map.set_budget(4);
     gates.work_out();
   }

@@ -119,7 +119,7 @@ TEST_CASE("all policies run side by side, and the JSON file has what was measure
     CHECK(o.output.find(names[i]) != std::string::npos);
     const nlohmann::json& r = json["runs"][i];
     CHECK(r["policy"] == names[i]);
-    CHECK(r["memory"] == (i == 1 || i == 3 ? "managed" : "backed"));
+    CHECK(r["memory"] == (i == 1 || i == 3 ? "managed" : "home-copy"));
     REQUIRE(r["steps"].size() == 5);
     CHECK(r["steps"][4]["ns"] >= 200'000);
     CHECK(r["percent_of_ideal"].get<double>() <= 100.0);

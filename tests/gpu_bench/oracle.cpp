@@ -112,13 +112,13 @@ TEST_CASE("a step is told with times, uses and last uses; what is overwritten co
       all.push_back({{block_id{u.tensor}, 1}, u.mode});
     return all;
   };
-  for (const bool backed : {true, false}) {
-    const step_description told = told_step(step, 2, uses, {{}, {{block_id{0}, 1}}}, times, backed);
+  for (const bool keeps_home_copy : {true, false}) {
+    const step_description told = told_step(step, 2, uses, {{}, {{block_id{0}, 1}}}, times, keeps_home_copy);
     REQUIRE(told.size() == 2);
     CHECK(told[0].duration == nanoseconds{5});
     CHECK(told[1].duration == nanoseconds{7});
     REQUIRE(told[1].uses.size() == 2);
-    CHECK(told[1].uses[0] == block_access{{block_id{1}, 1}, backed ? access::overwrite : access::update});
+    CHECK(told[1].uses[0] == block_access{{block_id{1}, 1}, keeps_home_copy ? access::overwrite : access::update});
     CHECK(told[1].uses[1] == block_access{{block_id{0}, 1}, access::read});
     CHECK(told[0].last_uses.empty());
     CHECK(told[1].last_uses.size() == 1);

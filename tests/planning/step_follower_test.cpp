@@ -103,7 +103,7 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
     CAPTURE(e.mib);
     // Three tensors, of which two fit: each is written, and read once more before it makes room.
     block_map map(96, location::device(), 64, block_grid{bytes{e.mib << 20}});
-    map.set_backed(true);
+    map.set_keeps_home_copy(true);
     step_description step;
     for (std::uint32_t k = 0; k != 12; ++k) {
       step.add_launch(nanoseconds{33});

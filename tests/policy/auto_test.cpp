@@ -585,10 +585,10 @@ TEST_CASE("of many streams that are idle one comes back and is predicted again")
 TEST_CASE(
     "advice is for the driver's own memory: where the host keeps a copy none is given, and nothing is kept for it") {
   std::uint64_t tables[2] = {};
-  for (const bool backed : {false, true}) {
+  for (const bool keeps_home_copy : {false, true}) {
     auto_policy p;
     driver d(p, 4096, 4096);
-    d.map.set_backed(backed);
+    d.map.set_keeps_home_copy(keeps_home_copy);
     d.make_live(blocks(0, 4096));
     for (int round = 0; round != 4; ++round) {
       d.run(honest("a", {reads(0, 4096)}));
@@ -596,8 +596,8 @@ TEST_CASE(
     }
     const bool advised =
         std::any_of(d.commands.begin(), d.commands.end(), [](const command& c) { return c.what == action::advise; });
-    CHECK(advised == !backed);
-    tables[backed ? 1 : 0] = p.statistics().table_bytes;
+    CHECK(advised == !keeps_home_copy);
+    tables[keeps_home_copy ? 1 : 0] = p.statistics().table_bytes;
   }
   CHECK(tables[1] + std::uint64_t{4096} * 16 < tables[0]);
 }

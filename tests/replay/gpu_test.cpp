@@ -25,8 +25,8 @@ constexpr link_costs costs{block_bytes / 1000, block_bytes / 2000, nanoseconds{1
 
 /// A device, and what it did, in words.
 struct machine {
-  machine(std::uint32_t room, bool backed, link_costs how = costs)
-      : device(32, room, how, backed, [this](const schedule_entry& e) { entries.push_back(e); }) {
+  machine(std::uint32_t room, bool keeps_home_copy, link_costs how = costs)
+      : device(32, room, how, keeps_home_copy, [this](const schedule_entry& e) { entries.push_back(e); }) {
     for (std::uint32_t b = 0; b != 16; ++b) {
       device.put_on_host(block_id{b});  // the blocks from 16 on are new
     }
@@ -122,8 +122,8 @@ TEST_CASE("faults are served one after another, after their latency, and before 
 }
 
 TEST_CASE("a fault drives out the least recently migrated block that the launch does not use") {
-  const auto run = [](bool backed, bool written) {
-    machine m(3, backed);
+  const auto run = [](bool keeps_home_copy, bool written) {
+    machine m(3, keeps_home_copy);
     m.device.prefetch(blocks(0, 3), 1);
     m.settle();
     if (written) {

@@ -229,10 +229,10 @@ TEST_CASE("a small step runs to its end under every policy, on both memories, fr
   REQUIRE(w->blocks == 6 * 5);
   const program what = repeated(w, 14);
   for (const char* const name : all_policies) {
-    for (const replay_memory memory : {replay_memory::managed, replay_memory::backed}) {
+    for (const replay_memory memory : {replay_memory::managed, replay_memory::home_copy}) {
       for (const std::uint32_t budget : {7U, 8U, 12U, 20U, 30U, 40U}) {
         CAPTURE(std::string(name));
-        CAPTURE(memory == replay_memory::backed);
+        CAPTURE(memory == replay_memory::home_copy);
         CAPTURE(budget);
         const recorded r = record(what, name, {}, {.memory = memory, .budget = block_size * budget});
         CHECK(r.wrong == "");
@@ -252,7 +252,7 @@ TEST_CASE("random steps keep all rules under every policy, with every budget tha
     const std::uint32_t budget =
         make.below(3) == 0 ? least : least + static_cast<std::uint32_t>(make.below(w->blocks + 2 - w->largest_launch));
     replay_options how{.budget = block_size * budget};
-    how.memory = make.below(2) == 0 ? replay_memory::managed : replay_memory::backed;
+    how.memory = make.below(2) == 0 ? replay_memory::managed : replay_memory::home_copy;
     how.costs = {.h2d_gbps = 5.0 + static_cast<double>(make.below(60)),
                  .d2h_gbps = 5.0 + static_cast<double>(make.below(60)),
                  .copy_latency = nanoseconds{make.below(2) * 2000},
@@ -268,7 +268,7 @@ TEST_CASE("random steps keep all rules under every policy, with every budget tha
     CAPTURE(budget);
     CAPTURE(w->largest_launch);
     CAPTURE(how.run_ahead);
-    CAPTURE(how.memory == replay_memory::backed);
+    CAPTURE(how.memory == replay_memory::home_copy);
     for (const char* const name : all_policies) {
       CAPTURE(std::string(name));
       const recorded r = record(what, name, tuning, how);
@@ -301,8 +301,8 @@ TEST_CASE("programs in which something changes keep all rules under every policy
         CAPTURE(scenario);
         CAPTURE(std::string(name));
         CAPTURE(budget);
-        const replay_memory memory = make.below(2) == 0 ? replay_memory::managed : replay_memory::backed;
-        CAPTURE(memory == replay_memory::backed);
+        const replay_memory memory = make.below(2) == 0 ? replay_memory::managed : replay_memory::home_copy;
+        CAPTURE(memory == replay_memory::home_copy);
         const recorded r = record(what, name, {},
                                   {.memory = memory,
                                    .budget = block_size * budget,
@@ -328,7 +328,7 @@ TEST_CASE("the same replay gives the same schedule and the same numbers") {
 
 TEST_CASE("a launch that uses more blocks than the budget has is refused by its name") {
   const program what = repeated(ring(2, 9, 10).build(), 2);
-  for (const replay_memory memory : {replay_memory::managed, replay_memory::backed}) {
+  for (const replay_memory memory : {replay_memory::managed, replay_memory::home_copy}) {
     try {
       (void)replay::replay(what, make_policy("auto"), {.memory = memory, .budget = block_size * 12});
       FAIL("13 blocks fit 12");

@@ -45,7 +45,7 @@ def replay():
     def run(policy, ns):
         step = {"ns": ns, "faults": 10, "in_bytes": MIB, "out_bytes": MIB, "stalled_ns": 5, "prefetches_used": 9, "prefetches_late": 1,
                 "prefetches_wasted": 0}
-        return {"policy": policy, "memory": "backed", "steady_step_ns": float(ns), "steps": [step] * 4}
+        return {"policy": policy, "memory": "home-copy", "steady_step_ns": float(ns), "steps": [step] * 4}
 
     return {"workload": "small", "program": "small", "footprint_bytes": 20 * MIB, "budget_bytes": 14 * MIB, "h2d_gbps": 50.8, "d2h_gbps": 50.8,
             "lookahead": None, "runs": [run("um", 9_000), run("auto", 2_000)]}

@@ -160,15 +160,16 @@ struct oracle_facts {
 }
 
 /// A step as an oracle is told it.
-/// @param launches  The first ones, which recur.
-/// @param uses      Called as `uses(launch)`: the blocks that a launch declares.
-/// @param last_uses  By launch: blocks whose contents are of no use after it. Empty: there are none.
-/// @param backed    The host's copy stays while contents are on the device, so what will be overwritten need not come.
-/// @errors          `status::invalid_argument` where the time of a launch was not measured.
+/// @param launches         The first ones, which recur.
+/// @param uses             Called as `uses(launch)`: the blocks that a launch declares.
+/// @param last_uses        By launch: blocks whose contents are of no use after it. Empty: there are none.
+/// @param keeps_home_copy  The host's copy stays while contents are on the device, so that blocks which a launch
+///                         overwrites need not come.
+/// @errors                 `status::invalid_argument` where the time of a launch was not measured.
 template <class Uses>
 [[nodiscard]] step_description told_step(const layered_step& s, std::size_t launches, Uses&& uses,
                                          const std::vector<std::vector<block_range>>& last_uses,
-                                         const launch_times& times, bool backed) {
+                                         const launch_times& times, bool keeps_home_copy) {
   step_description step;
   for (std::size_t i = 0; i < launches; ++i) {
     const std::optional<nanoseconds> time = times.of(s, i);
@@ -177,7 +178,7 @@ template <class Uses>
     }
     step.add_launch(*time);
     for (const block_access& use : uses(s.launches[i])) {
-      step.add_use(use.range, use.mode == access::overwrite && !backed ? access::update : use.mode);
+      step.add_use(use.range, use.mode == access::overwrite && !keeps_home_copy ? access::update : use.mode);
     }
     if (!last_uses.empty()) {
       for (const block_range& dead : last_uses[i]) {

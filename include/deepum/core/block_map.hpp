@@ -73,7 +73,7 @@ class block_map {
   [[nodiscard]] std::uint32_t leaving() const { return leaving_; }
 
   /// Host copies stay current while the device has a copy: blocks can be cleaned and dropped.
-  [[nodiscard]] bool backed() const { return backed_; }
+  [[nodiscard]] bool keeps_home_copy() const { return keeps_home_copy_; }
 
   /// The block has a copy on the device that launches can use, or room for one (it may be on its way out).
   [[nodiscard]] bool resident(block_id b) const { return states_[b.value].copies.at(device_) || linked(b.value); }
@@ -105,7 +105,7 @@ class block_map {
   /// @name Changes. The engine alone calls these.
   /// @{
   void set_budget(std::uint32_t blocks) { budget_ = blocks; }
-  void set_backed(bool backed) { backed_ = backed; }
+  void set_keeps_home_copy(bool keeps) { keeps_home_copy_ = keeps; }
   void set_liveness(block_id b, liveness life) { states_[b.value].life = life; }
   void add_user(block_id b, access mode) {
     ++states_[b.value].users;
@@ -240,7 +240,7 @@ class block_map {
   std::uint32_t occupied_ = 0;
   std::uint32_t arriving_ = 0;
   std::uint32_t leaving_ = 0;
-  bool backed_ = false;
+  bool keeps_home_copy_ = false;
   std::uint64_t order_ = 0;
 };
 

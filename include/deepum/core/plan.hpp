@@ -13,7 +13,7 @@ inline namespace v0 {
 enum class action : std::uint8_t {
   prefetch,  ///< move to `to` before it is needed; new or dead contents only get room there
   evict,     ///< move to the host, the device gives the room up
-  clean,     ///< copy to the host, the device keeps its copy (backed memory only: `block_map::backed`)
+  clean,     ///< copy to the host, the device keeps its copy (only where `block_map::keeps_home_copy`)
   drop,      ///< give the device's room up without a copy, because the host's copy is current
   discard,   ///< give the room up and forget the contents, because a fact says that they are dead
   advise,    ///< tell the driver how the blocks will be used

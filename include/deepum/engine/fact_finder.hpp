@@ -31,7 +31,7 @@ class fact_finder {
                        .written = s.dirty,
                        .current_on_device = s.copies.at(state_.map.device()),
                        .current_at_home = s.copies.at(location::host()),
-                       .home_stays = state_.map.backed(),
+                       .home_stays = state_.map.keeps_home_copy(),
                        .users = s.users,
                        .writers = s.writers,
                        .unknown_users = state_.launches.incomplete_in_flight(),

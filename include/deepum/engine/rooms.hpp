@@ -50,7 +50,7 @@ struct engine_rooms {
         events_in(memory, state, *chooser, claims.get(), pager.get(), contents, ends, account),
         out(memory, state, facts, account, options),
         room(memory, state, pager.get(), pressure, account, options) {
-    state.map.set_backed(memory.capabilities().keeps_home_copy);
+    state.map.set_keeps_home_copy(memory.capabilities().keeps_home_copy);
   }
 
   engine_options options;

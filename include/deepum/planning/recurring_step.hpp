@@ -151,14 +151,14 @@ class recurring_step {
       step.add_launch(block_use * blocks);
       for (const block_access& use : uses_) {
         // Only where the host's copy stays apart can contents be left behind that a launch will overwrite.
-        const bool fetched = use.mode == access::overwrite && !map.backed();
+        const bool fetched = use.mode == access::overwrite && !map.keeps_home_copy();
         step.add_use(use.range, fetched ? access::update : use.mode);
       }
       for (; last_use != last_uses_.size() && last_uses_[last_use].first == k; ++last_use) {
         step.add_last_use(last_uses_[last_use].second);
       }
     }
-    const nanoseconds out = map.backed() ? block_copy : block_copy * 5 / 4;
+    const nanoseconds out = map.keeps_home_copy() ? block_copy : block_copy * 5 / 4;
     limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight)};
     follower_.emplace(step, limits_, launches_.position(), map, write_back_);
     planned_last_uses_ = last_uses_;

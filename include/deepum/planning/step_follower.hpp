@@ -116,7 +116,7 @@ class step_follower {
     }
     const std::int64_t leaving = write_leaving(map, out);
     room += leaving;
-    if (write_back_ && leaving == 0 && map.leaving() == 0 && map.backed()) {
+    if (write_back_ && leaving == 0 && map.leaving() == 0 && map.keeps_home_copy()) {
       write_write_backs(map, out);
     }
     if (room < static_cast<std::int64_t>(wanted_.size())) {

@@ -19,7 +19,7 @@ struct policy_options {
   bool pre_evict = true;                          ///< false: `deepum` takes room as the driver does, `auto` takes none
   bool invalidate = true;                         ///< false: dead contents are moved like live ones
   bool write_back = true;                   ///< `auto`: blocks are copied out ahead while the link is idle, where the
-                                            ///< device can keep them (backed memory)
+                                            ///< device can keep them (`block_map::keeps_home_copy`)
   bool hold_launches = true;                ///< false: a launch never waits for what is being brought for it
   bool advise = true;                       ///< `auto`: advice from the tables
   std::uint32_t max_execution_ids = 65536;  ///< `auto`: execution IDs kept; 0: unbounded

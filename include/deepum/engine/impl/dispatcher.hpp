@@ -56,7 +56,7 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
   }
   for (const command& c : made.commands) {
     if (c.what == action::clean &&
-        !state_.map.backed()) {  // a copy that leaves the device's one is something else there
+        !state_.map.keeps_home_copy()) {  // a copy that leaves the device's one is something else there
       state_.statistics.dropped += c.range.count;
     } else if (c.what == action::discard) {
       enqueue_discard(c);
@@ -118,7 +118,7 @@ DEEPUM_SEPARATE void dispatcher::issue_inward() {
     if (state_.going(c.range.first)) {
       return;  // it can come back when it has left
     }
-    if (keep && state_.map.backed()) {  // no driver looks at the order
+    if (keep && state_.map.keeps_home_copy()) {  // no driver looks at the order
       state_.map.touch_migrated(c.range.first);
       advance(c.range, 1);
       continue;
@@ -134,14 +134,14 @@ DEEPUM_SEPARATE void dispatcher::issue_inward() {
       continue;
     }
     const bool empty = state_.map[c.range.first].copies.empty();
-    const bool at_once = state_.map.backed() && empty;  // no copy, so the link does not matter
+    const bool at_once = state_.map.keeps_home_copy() && empty;  // no copy, so the link does not matter
     if (!at_once && full(state_.inward)) {
       return;
     }
     const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(state_.inward));
     const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
       return (keep ? stays(b) : law::may_arrive(facts_.of(b))) &&
-             (!state_.map.backed() || state_.map[b].copies.empty() == empty);
+             (!state_.map.keeps_home_copy() || state_.map[b].copies.empty() == empty);
     });
     const command piece = take_piece(*queue, run);
     if (const std::uint64_t ticket = begin(state_.inward, piece, bring(piece.range, empty), "a prefetch")) {
@@ -200,7 +200,7 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
       continue;
     }
     const bool droppable = law::may_release(facts_.of(c.range.first));
-    const bool at_once = state_.map.backed() && droppable;  // no copy, so the link does not matter
+    const bool at_once = state_.map.keeps_home_copy() && droppable;  // no copy, so the link does not matter
     if (!at_once && full(state_.outward)) {
       return;
     }
@@ -208,7 +208,7 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
     const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
       const law::block_facts f = facts_.of(b);
       return law::may_leave(f) && (c.what != action::drop || law::may_release(f)) &&
-             (!state_.map.backed() || law::may_release(f) == droppable);
+             (!state_.map.keeps_home_copy() || law::may_release(f) == droppable);
     });
     if (run == 0) {
       if (refuses(c.range.first)) {
@@ -230,12 +230,13 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
 }
 
 DEEPUM_SEPARATE bool dispatcher::bring(block_range range, bool empty) {
-  return state_.map.backed() && empty ? memory_.populate(range, next_ticket_) : memory_.prefetch(range, next_ticket_);
+  return state_.map.keeps_home_copy() && empty ? memory_.populate(range, next_ticket_)
+                                               : memory_.prefetch(range, next_ticket_);
 }
 
 DEEPUM_SEPARATE bool dispatcher::send_away(const command& c) {
-  return state_.map.backed() && c.what == action::drop ? memory_.drop(c.range, next_ticket_)
-                                                       : memory_.evict(c.range, next_ticket_);
+  return state_.map.keeps_home_copy() && c.what == action::drop ? memory_.drop(c.range, next_ticket_)
+                                                                : memory_.evict(c.range, next_ticket_);
 }
 
 DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {

@@ -139,7 +139,7 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
       account_.count(state_.statistics.in, why, !state_.map[b].copies.empty());
       n.prefetched_at = o != nullptr && why != reason::fault && !n.late ? ++clock_ : 0;
     }
-    if (!state_.map.backed()) {
+    if (!state_.map.keeps_home_copy()) {
       state_.map.arrive(b, e.host_copy_stays, o != nullptr);
     } else if (state_.map[b].copies.empty() || (o != nullptr && n.room_only)) {
       state_.map.arrive_empty(b);
@@ -167,7 +167,8 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
     if (discarded) {
       contents_.forgotten(b);
     } else {
-      const bool copied = state_.map.backed() && o != nullptr ? o->what.what == action::evict : state_.map[b].dirty;
+      const bool copied =
+          state_.map.keeps_home_copy() && o != nullptr ? o->what.what == action::evict : state_.map[b].dirty;
       account_.count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
       state_.map.depart(b);
     }

@@ -74,7 +74,7 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
       state_.all_there = state_.all_there && state_.map.ready(b);
     });
   }
-  if (state_.map.backed()) {
+  if (state_.map.keeps_home_copy()) {
     take_writes(record);
   }
   end_read_mostly(record);

@@ -29,7 +29,7 @@ DEEPUM_SEPARATE bool gates::close() {
 }
 
 DEEPUM_SEPARATE bool gates::pressed() const {
-  return faults_ ? state_.map.backed() || state_.oversubscribed() || !state_.inward.idle() : !state_.all_there;
+  return faults_ ? state_.map.keeps_home_copy() || state_.oversubscribed() || !state_.inward.idle() : !state_.all_there;
 }
 
 }  // namespace detail
