@@ -95,7 +95,7 @@ class stream {
   /// without a size means its allocation or part. Other arguments are scalars. Pointers to pointers, to void and to
   /// classes, and classes by value, can hide pointers: with them the launch may touch more than it declares (see
   /// `hides_no_pointers`).
-  /// @param name    By which the launch is recognised, with its arguments (DeepUM, section 4.1).
+  /// @param name    By which the launch is recognised, with its arguments (DeepUM, section 3.1).
   /// @param shared  Bytes of dynamic shared memory.
   /// @errors        Those of the device's launch. `status::invalid_argument` and `status::foreign_pointer` where an
   ///                operand reaches past its allocation, names memory that is free, or reads what was given up, and

@@ -7,7 +7,7 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Names a launch that recurs (DeepUM, section 4.1): a small number that an `execution_id_table` gives out. 0 is none.
+/// Names a launch that recurs (DeepUM, section 3.1): a small number that an `execution_id_table` gives out. 0 is none.
 using execution_id = strong_id<struct execution_tag, std::uint32_t, zero_is::none>;
 
 }  // namespace v0

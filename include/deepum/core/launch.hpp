@@ -30,7 +30,7 @@ struct block_access {
   friend constexpr bool operator==(const block_access&, const block_access&) = default;
 };
 
-/// The two hashes by which a launch is recognised (DeepUM, section 4.1).
+/// The two hashes by which a launch is recognised (DeepUM, section 3.1).
 struct launch_signature {
   std::uint64_t exact = 0;  ///< kernel name and all arguments, as published
   std::uint64_t shape = 0;  ///< kernel name and memory operands; scalars left out

@@ -10,7 +10,7 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Hashes a launch, argument by argument, into its two signatures (DeepUM, section 4.1).
+/// Hashes a launch, argument by argument, into its two signatures (DeepUM, section 3.1).
 ///
 /// `exact` takes in the name, the operands and the scalars in the order given; `shape` leaves the scalars out. Each
 /// argument goes in with its kind and length, so that no two different argument lists give the same words to hash:

@@ -5,6 +5,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/planning/plan_writer.hpp>
+#include <deepum/planning/pre_eviction.hpp>
 #include <deepum/prediction/block_table.hpp>
 #include <deepum/prediction/execution_table.hpp>
 #include <deepum/prediction/history.hpp>
@@ -27,17 +28,11 @@ struct chain_options {
   bool invalidate = true;  ///< false: dead contents are moved like live ones
 };
 
-/// Chaining and pre-eviction (DeepUM, sections 4.3 and 5.1), and with them invalidation (section 5.2).
+/// Chaining (DeepUM, section 4.2): from a page fault through the tables of the executing and the next N launches.
 ///
-/// A fault starts a chain at its block in the table of the executing launch, and the walk takes all successors. The
-/// chain leaves a launch at its end block, or when no unvisited successor remains, and goes on at the start block of
-/// the predicted next launch (one that has never faulted has none, and is passed by). It pauses N launches ahead of the
-/// executing one, or sooner where what is expected fills the budget, and resumes when that one finishes. It ends at the
-/// next fault, which starts another, or where no next launch is predicted.
-///
-/// What the chain has visited for the executing and the next N launches, and what the executing ones faulted on, is
-/// expected. The rest makes room, least recently migrated first; contents that are dead are discarded instead. When all
-/// that is resident is expected, prefetching waits.
+/// A fault starts a chain at its block. The chain takes all successors, leaves a launch at its end block, and goes on
+/// at the start block of the predicted next one. It pauses N launches ahead, or where what is expected fills the
+/// budget. The next fault starts another. Room is made by `pre_eviction`, from what the chain has not visited.
 ///
 /// Not synchronised.
 class chain_planner {
@@ -136,7 +131,11 @@ class chain_planner {
       return;
     }
     const std::int64_t room = detail::room_to_come(map);
-    const std::int64_t made = write_evictions(map, out, wanted - room, -room);
+    const std::int64_t made =
+        detail::pre_eviction(options_.pre_evict, options_.invalidate)
+            .write(
+                map, {.needed = wanted - room, .excess = -room}, [this](block_id b) { return is_expected(b); },
+                [this](block_id b) { return executing_on(b); }, out);
     write_prefetches(map, out, std::clamp<std::int64_t>(room + made, 0, wanted));
   }
 
@@ -315,47 +314,6 @@ class chain_planner {
       const std::vector<block_access>& declared = streams_[s].in_flight.front().declared;
       return std::any_of(declared.begin(), declared.end(), [b](const block_access& a) { return a.range.contains(b); });
     });
-  }
-
-  // `needed` blocks are to go; the first `excess` of them whatever is expected of them.
-  std::int64_t write_evictions(const block_map& map, plan& out, std::int64_t needed, std::int64_t excess) {
-    const std::uint32_t most = detail::blocks_per_command(map);
-    std::int64_t made = 0;
-    const auto give_up = [&](block_id b) {
-      const block_state& s = map[b];
-      const bool dead = options_.invalidate && detail::is_dead(s);
-      if (s.moving != motion::none || (dead && s.users != 0) || executing_on(b)) {
-        return;  // on its way already, soon to be had for nothing, or not to be had
-      }
-      const reason why = dead ? reason::dead : made < excess ? reason::over_budget : reason::make_room;
-      detail::append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, b,
-                     most);
-      ++made;
-    };
-    const auto sweep = [&](std::int64_t target, bool take_expected) {
-      map.for_each_least_recently_migrated([&](block_id b) {
-        if (made >= target) {
-          return false;
-        }
-        const bool expected = is_expected(b) && !detail::is_dead(map[b]);
-        if (expected == take_expected) {
-          give_up(b);
-        }
-        return true;
-      });
-    };
-    if (options_.pre_evict) {
-      sweep(needed, false);
-      sweep(excess, true);
-    } else {  // as the driver does it
-      map.for_each_least_recently_migrated([&](block_id b) {
-        if (made < needed) {
-          give_up(b);
-        }
-        return made < needed;
-      });
-    }
-    return made;
   }
 
   void write_prefetches(const block_map& map, plan& out, std::int64_t count) {

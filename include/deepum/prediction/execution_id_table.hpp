@@ -32,7 +32,7 @@ struct identified {
   friend constexpr bool operator==(const identified&, const identified&) = default;
 };
 
-/// The execution ID table (DeepUM, section 4.1): gives each launch that recurs a small number, 1, 2, 3, ...
+/// The execution ID table (DeepUM, section 3.1): gives each launch that recurs a small number, 1, 2, 3, ...
 ///
 /// Not synchronised.
 class execution_id_table {

@@ -20,7 +20,7 @@
 namespace deepum {
 inline namespace v0 {
 
-/// One launch's part of a chain (DeepUM, section 4.3): from a block on, all successors that have not been visited,
+/// One launch's part of a chain (DeepUM, section 4.2): from a block on, all successors that have not been visited,
 /// breadth first, most recent first. The walk is over at the end block, or when no unvisited successor remains.
 class block_walk {
  public:
