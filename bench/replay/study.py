@@ -25,8 +25,7 @@ except ImportError as missing:
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
-import study_tables  # noqa: E402
-from study_tables import ABLATION, POLICIES, PUBLISHED_ABLATION, WORKLOADS, title  # noqa: E402
+from study_tables import ABLATION, POLICIES, PUBLISHED_ABLATION, WORKLOADS, renew_document, title  # noqa: E402
 
 BERT, OPT, GPT2, RESNET = "bert_base_b256_a100", "opt_13b_infer_b8", "gpt2_xl_b4", "resnet152_b256"
 TRAINING = (BERT, GPT2, RESNET)
@@ -145,7 +144,7 @@ def shape_name(shape):
     return f"{shape['rows']} x {shape['ways']} x {shape['successors']}"
 
 
-def study_tables(replays, quick):
+def study_table_shapes(replays, quick):
     runs = {w: {shape_name(s): replays.start(w, "deepum", *(f"--{k}={v}" for k, v in s.items())) for s in table_shapes(quick)}
             for w in (*TRAINING, OPT) if w in replays.present}
     return lambda: {w: {name: r.result()["deepum"] for name, r in by.items()} for w, by in runs.items()}
@@ -199,7 +198,7 @@ STUDIES = {
     "policies": study_policies,
     "ablation": study_ablation,
     "lookahead": study_lookahead,
-    "tables": study_tables,
+    "tables": study_table_shapes,
     "budgets": study_budgets,
     "scenarios": study_scenarios,
 }
@@ -365,7 +364,7 @@ def main():
         options.doc = []
         print("study.py: not all workloads and values, so the tables of documents stay as they are", file=sys.stderr)
     for path in options.doc:
-        study_tables.renew_document(path, results)
+        renew_document(path, results)
 
 
 if __name__ == "__main__":
