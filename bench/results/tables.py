@@ -140,7 +140,7 @@ def everything_fits():
 def feeds():
     costs = [c for c in read("feeds")["feeds"] if not c["skipped"]]
     base = costs[0]["ms"]
-    names = {"none": "none", "driver": "the driver's", "driver, unread": "the driver's, which nobody reads"}
+    names = {"none": "none", "driver": "the driver's", "driver, unread": "the driver's, records not read"}
     return markdown(
         ["feed of page faults", "median [ms]", "more", "best [ms]", "more"],
         [[names[c["feed"]]] + [cell for f in (statistics.median, min)
