@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -14,8 +16,9 @@ using numbers = std::vector<std::uint32_t>;
 
 // A planner beside what it asks: launches on one stream, blocks that are all alive.
 struct bench {
-  explicit bench(std::uint32_t budget, next_use_options options = {})
+  explicit bench(std::uint32_t budget, next_use_options options = {}, std::uint32_t horizon = 64)
       : map(16, location::device(), budget, um_grid),
+        coming({.horizon = horizon, .max_upcoming_uses = 1'000'000}),
         planner(options) {
     for (const block_id b : blocks(0, 16)) {
       map.set_liveness(b, liveness::live);
@@ -27,8 +30,8 @@ struct bench {
     r.id = launch_id{++launches};
     r.signature = {kernel, kernel};
     r.accesses = accesses;
-    coming.issue(r);
-    coming.predict_further(r.stream);
+    coming.issue(r, map);
+    coming.predict_further(r.stream, map);
   }
   void finish() {
     coming.finish(launch_id{launches}, stream_id{0}, map, [](bool) {});
@@ -36,7 +39,7 @@ struct bench {
   void arrive(std::initializer_list<std::uint32_t> all, bool host_copy_stays = true) {
     for (const std::uint32_t b : all) {
       map.arrive(block_id{b}, host_copy_stays);
-      coming.set_resident(block_id{b}, true);
+      coming.moved(blocks(b), map);
     }
   }
   plan write() {
@@ -47,7 +50,7 @@ struct bench {
   numbers planned(action what) { return blocks_of_action(write().commands, what); }
 
   block_map map;
-  launch_predictor coming{{.horizon = 64, .max_upcoming_uses = 1000}};
+  launch_predictor coming;
   detail::dead_blocks dead{};
   next_use_planner planner;
   std::uint64_t launches = 0;
@@ -121,6 +124,72 @@ TEST_CASE(
   bench nothing{4, {.prefetch = false}};
   nothing.issue(1, {reads(8)});
   CHECK(nothing.write().commands.empty());
+}
+
+// Launches that a plan looks at: those that may miss something, within reach.
+std::size_t to_look_at(bench& t) {
+  const stream_forecast& s = t.coming.stream(0);
+  std::size_t count = 0;
+  for (std::size_t at = s.ahead->first_missing(0, s.reach()); at < s.reach(); ++count) {
+    at = s.ahead->first_missing(at + 1, s.reach());
+  }
+  return count;
+}
+
+TEST_CASE("where everything is on the device a plan looks at no launch, however far ahead launches are known") {
+  for (const std::uint32_t horizon : {8U, 64U, 4096U}) {
+    bench t{16, {}, horizon};
+    t.arrive({0, 1, 2, 3, 4, 5, 6});
+    std::size_t looked_at = 0;
+    std::size_t far = 0;
+    for (std::uint32_t i = 0; i != 3000; ++i) {
+      t.issue(1 + i % 7, {reads(i % 7)});
+      looked_at += to_look_at(t);
+      CHECK(t.write().commands.empty());
+      far = std::max(far, t.coming.stream(0).ahead->size());
+      t.finish();
+    }
+    CHECK(looked_at == 0);
+    CHECK(far == horizon);
+  }
+}
+
+TEST_CASE("what has left is looked for once, and not again when it is back") {
+  bench t{16, {}, 4096};
+  t.arrive({0, 1, 2, 3, 4, 5, 6});
+  for (std::uint32_t i = 0; i != 700; ++i) {
+    t.issue(1 + i % 7, {reads(i % 7)});
+    t.finish();
+  }
+  t.map.drop(block_id{3});
+  t.coming.moved(blocks(3), t.map);
+  CHECK(to_look_at(t) == 1);
+  CHECK(t.planned(action::prefetch) == numbers{3});
+  t.map.start_arriving(block_id{3});
+  CHECK(t.planned(action::prefetch).empty());
+  CHECK(to_look_at(t) == 1);
+  t.map.cancel_arriving(block_id{3});  // of which nobody is told
+  CHECK(t.planned(action::prefetch) == numbers{3});
+  t.arrive({3});
+  CHECK(t.planned(action::prefetch).empty());
+  CHECK(to_look_at(t) == 0);
+}
+
+TEST_CASE("what holds nothing is not missing until it does") {
+  bench t{16};
+  t.arrive({0, 1, 2});
+  for (std::uint32_t i = 0; i != 40; ++i) {
+    t.issue(1 + i % 3, {reads(i % 3)});
+    t.finish();
+  }
+  t.map.discard(block_id{1});
+  t.map.set_liveness(block_id{1}, liveness::inactive);
+  t.coming.moved(blocks(1), t.map);
+  CHECK(t.write().commands.empty());
+  CHECK(to_look_at(t) == 0);
+  t.map.set_liveness(block_id{1}, liveness::live);
+  t.coming.moved(blocks(1), t.map);
+  CHECK(t.planned(action::prefetch) == numbers{1});
 }
 
 }  // namespace next_use_planner_test

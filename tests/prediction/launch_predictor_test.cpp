@@ -23,8 +23,8 @@ struct program {
     r.stream = stream_id{stream};
     r.signature = {kernel, kernel};
     r.accesses = {{range, deepum::access::read}};
-    const issued_launch issued = coming.issue(r);
-    coming.predict_further(r.stream);
+    const issued_launch issued = coming.issue(r, map);
+    coming.predict_further(r.stream, map);
     return issued;
   }
   void finish(std::uint16_t stream = 0) {
@@ -86,7 +86,7 @@ TEST_CASE("needs that have changed are told, and the launches ahead follow when 
   CHECK(learned.changed);
   CHECK(learned.culprit == (*p.coming.stream(0).ahead)[0].id);
   CHECK(p.next_use(5) == launch_predictor::never);
-  p.coming.refresh();
+  p.coming.refresh(p.map);
   CHECK(p.next_use(5) == 0);
   p.finish();
   CHECK(p.issue(2, blocks(1, 2)).changed);
@@ -99,7 +99,7 @@ TEST_CASE("a fault without a launch is credited to all that are executing, and t
   const auto learned = p.coming.fault({.block = block_id{5}, .mode = deepum::access::read});
   CHECK(learned.changed);
   CHECK_FALSE(learned.culprit.valid());
-  p.coming.refresh();
+  p.coming.refresh(p.map);
   for (const std::uint16_t s : {std::uint16_t{0}, std::uint16_t{1}}) {
     CHECK(std::ranges::any_of(*(*p.coming.stream(s).ahead)[0].needs,
                               [](block_range r) { return r.contains(block_id{5}); }));
@@ -111,9 +111,9 @@ TEST_CASE("predictions are given up, and made again little by little") {
   p.run_step();
   p.run_step();
   p.issue(1, blocks(0));
-  p.coming.forget_predictions();
+  p.coming.forget_predictions(p.map);
   CHECK(p.coming.stream(0).ahead->size() == 1);
-  p.coming.predict_further(stream_id{0});
+  p.coming.predict_further(stream_id{0}, p.map);
   CHECK(p.coming.stream(0).ahead->size() == 64);
 }
 
@@ -173,20 +173,44 @@ TEST_CASE("all streams with launches in flight are active, however many they are
 
 TEST_CASE("all that is on the device has a known use, or not") {
   program p;
+  const auto move = [&](std::uint32_t b) {
+    p.map.resident(block_id{b}) ? p.map.drop(block_id{b}) : p.map.arrive(block_id{b}, true);
+    p.coming.moved(blocks(b), p.map);
+  };
   p.run_step();
   p.run_step();
   p.issue(1, blocks(0));
-  p.coming.set_resident(block_id{1}, true);
-  CHECK(p.coming.knows_all_resident());
-  p.coming.set_resident(block_id{9}, true);
-  CHECK_FALSE(p.coming.knows_all_resident());
-  p.coming.set_resident(block_id{9}, false);
-  CHECK(p.coming.knows_all_resident());
-  p.coming.track_uses(false);
-  CHECK_FALSE(p.coming.knows_all_resident());
+  CHECK_FALSE(p.coming.knows_all_used());  // at first nobody has looked
+  p.coming.found_all_used();
+  move(1);
+  CHECK(p.coming.knows_all_used());
+  move(9);
+  CHECK_FALSE(p.coming.knows_all_used());
+  move(9);
+  p.coming.found_all_used();
+  CHECK(p.coming.knows_all_used());
+  p.coming.forget_predictions(p.map);  // of the launches that use block 1
+  CHECK_FALSE(p.coming.knows_all_used());
+  p.coming.predict_further(stream_id{0}, p.map);
+  p.coming.found_all_used();
+  p.coming.track_uses(false, p.map);
+  CHECK_FALSE(p.coming.knows_all_used());
   CHECK(p.next_use(1) == launch_predictor::never);
-  p.coming.track_uses(true);
+  p.coming.track_uses(true, p.map);
   CHECK(p.next_use(1) == 1);
+  CHECK_FALSE(p.coming.knows_all_used());
+}
+
+TEST_CASE("what is on the device has no known use when the stream that would have used it is closed") {
+  program p;
+  p.run_step();
+  p.run_step();
+  p.map.arrive(block_id{1}, true);
+  p.coming.moved(blocks(1), p.map);
+  p.coming.found_all_used();
+  CHECK(p.coming.knows_all_used());
+  p.coming.close(stream_id{0});
+  CHECK_FALSE(p.coming.knows_all_used());
 }
 
 }  // namespace launch_predictor_test

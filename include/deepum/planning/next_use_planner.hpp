@@ -33,9 +33,9 @@ struct next_use_options {
 /// recently migrated one. A block is never given up for one that is needed no sooner; when there is no other,
 /// prefetching waits. While launches come whose blocks cannot be known, some room is kept free for their faults.
 ///
-/// Not synchronised. Cost: a plan walks the launches from both ends of the horizon, and looks at the blocks only of
-/// those that miss something or that something is kept for. It walks through all that is resident only while some of
-/// that has no known use.
+/// Not synchronised. Cost: a plan looks at the blocks only of launches that may miss something, from the first one on,
+/// or that something may be kept for, from the last one on; where everything is there, at none. It walks through all
+/// that is resident only while some of that has no known use.
 class next_use_planner {
  public:
   explicit next_use_planner(next_use_options options) : options_(options) {}
@@ -48,7 +48,7 @@ class next_use_planner {
     }
   }
 
-  /// @param coming  The predictor learns from the map which blocks are on the device where that is not known to it.
+  /// @param coming  Its marks say which launches to look at; those go that are of no use.
   /// @param dead    Gives room before anything that has contents does.
   void write(const block_map& map, launch_predictor& coming, detail::dead_blocks& dead, plan& out) {
     missing_.clear();
@@ -102,57 +102,51 @@ class next_use_planner {
     const std::uint32_t most = detail::blocks_per_plan(map);
     // Of each stream the first launch that may miss something; the nearest of all in front.
     nearest_.clear();
-    const auto look_from = [&](std::uint16_t stream, std::size_t at) {
-      stream_forecast& s = coming.stream(stream);
+    const auto look_from = [&](std::uint16_t stream, std::size_t from) {
+      const stream_forecast& s = coming.stream(stream);
       const std::size_t end = s.reach();
-      for (; at < end && s.ahead->missed_by(at) == 0; ++at) {
-        s.settled += s.settled == at ? 1 : 0;
-      }
-      if (at < end) {
+      if (const std::size_t at = s.ahead->first_missing(from, end); at < end) {
         nearest_.emplace_back(at + coming.idle_for(s), stream, at);
         std::push_heap(nearest_.begin(), nearest_.end(), std::greater<>{});
       }
     };
     for (const std::uint16_t i : coming.active()) {
-      look_from(i, coming.stream(i).settled);
+      look_from(i, 0);
     }
     while (!nearest_.empty()) {
       std::pop_heap(nearest_.begin(), nearest_.end(), std::greater<>{});
       const auto [distance, stream, at] = nearest_.back();
       nearest_.pop_back();
-      stream_forecast& s = coming.stream(stream);
-      const bool all_there = collect_missing_of(map, coming, (*s.ahead)[at], distance, most);
+      collect_missing_of(map, coming, *coming.stream(stream).ahead, at, distance, most);
       if (missing_.size() == most) {
         return;
       }
-      s.settled += all_there && s.settled == at ? 1 : 0;
       look_from(stream, at + 1);
     }
   }
-  bool collect_missing_of(const block_map& map, launch_predictor& coming, const upcoming_launch& l,
-                          std::uint64_t distance, std::uint32_t most) {
+  void collect_missing_of(const block_map& map, const launch_predictor& coming, upcoming_launches& ahead,
+                          std::size_t at, std::uint64_t distance, std::uint32_t most) {
+    const bool issued = ahead[at].issued();
     bool all_there = true;
-    const working_set needs = l.needs;
-    for (const block_range r : *needs) {
+    for (const block_range r : *ahead[at].needs) {
       for (const block_id b : r) {
-        if (map.present(b) || detail::is_dead(map[b])) {
-          if (map.resident(b)) {
-            coming.set_resident(b, true);
-          }
+        if (map.resident(b) || detail::is_dead(map[b])) {
           continue;
         }
-        all_there = false;
-        if (is_planned(b) || (!l.issued() && held_by_host_.get(b) == coming.launches() + 1)) {
+        all_there = all_there && ahead.next_use(b) != at;  // while it arrives that may still fail
+        if (map.present(b) || is_planned(b) || (!issued && held_by_host_.get(b) == coming.launches() + 1)) {
           continue;
         }
         planned_[b] = plan_number_;
-        missing_.push_back({b, distance, l.issued()});
+        missing_.push_back({b, distance, issued});
         if (missing_.size() == most) {
-          return false;
+          return;
         }
       }
     }
-    return all_there;
+    if (all_there) {
+      ahead.nothing_missing(at);
+    }
   }
 
   // --- what goes ---
@@ -209,17 +203,21 @@ class next_use_planner {
     if (!options_.pre_evict) {
       count = excess;
     }
-    if (victims_.size() < count && !coming.knows_all_resident()) {
+    if (victims_.size() < count && !coming.knows_all_used()) {
       const std::size_t from = victims_.size();
       const std::size_t enough = count + clean_among;
       std::size_t clean = 0;  // once there are enough of them, no later one would go before them
+      bool all_used = true;
       map.for_each_least_recently_migrated([&](block_id b) {
-        coming.set_resident(b, true);
-        if (coming.next_use(b) == never && consider(map, b, never)) {
-          clean += victims_.back().clean ? 1 : 0;
+        if (coming.next_use(b) == never) {
+          all_used = false;
+          clean += consider(map, b, never) && victims_.back().clean ? 1 : 0;
         }
         return victims_.size() < enough && from + clean < count;
       });
+      if (all_used) {
+        coming.found_all_used();
+      }
       sort_equals(from, count);
     }
     collect_farthest(map, coming, count, excess);
@@ -231,11 +229,9 @@ class next_use_planner {
     // Of each stream the last launch that something is kept for; the farthest of all in front, of equals the stream
     // with the lowest number.
     farthest_.clear();
-    const auto look_before = [&](std::uint16_t stream, std::size_t end) {
+    const auto look_before = [&](std::uint16_t stream, std::size_t before) {
       const stream_forecast& s = coming.stream(stream);
-      while (end != 0 && s.ahead->kept_for(end - 1) == 0) {
-        --end;
-      }
+      const std::size_t end = s.ahead->up_to_last_kept(before);
       if (end != 0 && end - 1 + coming.idle_for(s) > nearest) {
         farthest_.emplace_back(end - 1 + coming.idle_for(s), static_cast<std::uint16_t>(~stream), end - 1);
         std::push_heap(farthest_.begin(), farthest_.end());
@@ -252,14 +248,18 @@ class next_use_planner {
       farthest_.pop_back();
       const auto stream = static_cast<std::uint16_t>(~inverted);
       const std::size_t from = victims_.size();
-      const working_set needs = (*coming.stream(stream).ahead)[at].needs;
-      for (const block_range r : *needs) {
+      upcoming_launches& ahead = *coming.stream(stream).ahead;
+      bool keeps = false;
+      for (const block_range r : *ahead[at].needs) {
         for (const block_id b : r) {
-          coming.set_resident(b, map.resident(b));
           if (map.resident(b) && coming.next_use(b) == distance) {
             consider(map, b, distance);
           }
+          keeps = keeps || (map.resident(b) && ahead.next_use(b) == at);
         }
+      }
+      if (!keeps) {
+        ahead.nothing_kept(at);
       }
       sort_equals(from, count);
       look_before(stream, at);

@@ -59,7 +59,7 @@ class auto_policy final : public policy {
 
   void on_launch(const launch_record& record, const block_map& map) override {
     gate_.mark_dirty();
-    const issued_launch issued = coming_.issue(record);
+    const issued_launch issued = coming_.issue(record, map);
     if (issued.retired.valid()) {
       step_.forget(issued.retired);
       advisor_.forget(issued.retired);
@@ -69,7 +69,7 @@ class auto_policy final : public policy {
     }
     step_.issue(issued.id, record.id);
     if (step_.follower() == nullptr) {
-      coming_.predict_further(record.stream);
+      coming_.predict_further(record.stream, map);
     }
     if (advises(map)) {
       advisor_.on_launch(issued.id, record, map);
@@ -100,24 +100,24 @@ class auto_policy final : public policy {
 
   void on_migrated(block_range range, location to, const block_map& map) override {
     gate_.mark_dirty();
-    for (const block_id b : range) {
-      coming_.set_resident(b, map.resident(b));
-    }
+    coming_.moved(range, map);
+    step_follower* const follower = step_.follower();
     if (to == map.device()) {
       dead_.arrived(map, range);
-    }
-    if (step_follower* const follower = step_.follower()) {
-      to == map.device() ? follower->arrived(range) : follower->left(range);
-    }
-    if (to != map.device()) {
-      look_again(range);
-    } else if (options_.prefetch) {
-      partial_.note(range, map);
+      if (follower != nullptr) {
+        follower->arrived(range);
+      }
+      if (options_.prefetch) {
+        partial_.note(range, map);
+      }
+    } else if (follower != nullptr) {
+      follower->left(range);
+      follower->look_again(range);
     }
   }
-  void on_live(block_range range, const block_map&) override {
+  void on_live(block_range range, const block_map& map) override {
     gate_.mark_dirty();
-    look_again(range);
+    look_again(range, map);
   }
   void on_dead(block_range range, launch_id last, const block_map&) override {
     gate_.mark_dirty();
@@ -126,25 +126,25 @@ class auto_policy final : public policy {
       step_.last_used(range, last);
     }
   }
-  void on_host_access(block_range range, access, const block_map&) override {
+  void on_host_access(block_range range, access, const block_map& map) override {
     gate_.mark_dirty();
     by_next_use_.on_host_access(range, coming_);
-    look_again(range);
+    look_again(range, map);
   }
 
   void plan_next(const block_map& map, plan& out) override {
     if (!gate_.open(map)) {
       return;
     }
-    coming_.refresh();
+    coming_.refresh(map);
     step_.prepare(map, [&](execution_id id, std::vector<block_access>& uses) { coming_.append_uses(id, uses); });
     if (options_.advise) {
       advisor_.write(out);
     }
     step_follower* const follower = follows() ? step_.follower() : nullptr;
-    coming_.track_uses(follower == nullptr);  // of no interest while a plan says what moves
+    coming_.track_uses(follower == nullptr, map);  // of no interest while a plan says what moves
     if (follower != nullptr) {
-      coming_.forget_predictions();
+      coming_.forget_predictions(map);
     }
     dead_.forget_elsewhere(map, out);
     if (follower != nullptr && !follower->wants_to_write(map, coming_.in_flight())) {
@@ -205,11 +205,11 @@ class auto_policy final : public policy {
   // Where the host keeps a copy the memory is not the driver's to move, and nobody takes advice.
   [[nodiscard]] bool advises(const block_map& map) const { return options_.advise && !map.keeps_home_copy(); }
   // Something may be missing again.
-  void look_again(block_range range) {
+  void look_again(block_range range, const block_map& map) {
     if (step_follower* const follower = step_.follower()) {
       follower->look_again(range);
     }
-    coming_.look_again(range);
+    coming_.moved(range, map);
   }
 
   policy_options options_;

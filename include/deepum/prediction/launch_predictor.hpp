@@ -27,9 +27,8 @@ inline namespace v0 {
 struct stream_forecast {
   std::unique_ptr<upcoming_launches> ahead{};  ///< null: nothing is in flight or predicted
   prediction_trust trust{};
-  std::size_t settled = 0;       ///< of the launches ahead the first ones that a planner need not look at again
-  std::uint64_t last_issue = 0;  ///< in launches of all streams
-  execution_context tail{};      ///< after the last predicted launch
+  std::uint64_t last_issue = 0;              ///< in launches of all streams
+  execution_context tail{};                  ///< after the last predicted launch
   std::optional<std::uint32_t> lookahead{};  ///< degree N, where one is given
   std::size_t predictions = 0;               ///< to be made for its next launch at most
 
@@ -91,7 +90,7 @@ class launch_predictor {
   }
 
   /// A launch was issued.
-  issued_launch issue(const launch_record& record) {
+  issued_launch issue(const launch_record& record, const block_map& map) {
     const observation seen = history_.observe(record.stream, record.signature);
     stream_forecast& s = activated(record.stream);
     s.last_issue = ++launches_;
@@ -99,7 +98,7 @@ class launch_predictor {
     if (seen.retired.valid()) {
       needs_.forget(seen.retired);
       for (const std::uint16_t i : active_) {
-        drop_predictions(i);
+        drop_predictions(i, map);
       }
     }
     const working_set before = needs_.of(seen.id);
@@ -111,15 +110,14 @@ class launch_predictor {
     }
     const bool steady = needs_.steady(seen.id);
     last_unsteady_ = steady ? last_unsteady_ : launches_;
-    s.settled = std::min(s.settled, s.ahead->issued());
     ++in_flight_;
-    if (!s.ahead->issue({seen.id, record.id, std::move(now)})) {
+    if (!s.ahead->issue({seen.id, record.id, std::move(now)}, map)) {
       s.tail = seen.context;
     }
     return {.id = seen.id, .retired = seen.retired, .changed = changed, .steady = steady};
   }
   /// Predicts some more launches of a stream that has just issued one; the horizon is reached little by little.
-  void predict_further(stream_id stream) {
+  void predict_further(stream_id stream, const block_map& map) {
     stream_forecast& s = at(stream);
     for (std::size_t i = 0;
          i != s.predictions && s.ahead->size() < limits_.horizon && s.ahead->use_count() < limits_.max_upcoming_uses;
@@ -129,7 +127,7 @@ class launch_predictor {
         return;
       }
       s.tail.push(*next);
-      s.ahead->predict(*next, needs_.of(*next));
+      s.ahead->predict(*next, needs_.of(*next), map);
     }
     s.predictions = std::min(2 * s.predictions, predictions_per_launch);
   }
@@ -146,8 +144,7 @@ class launch_predictor {
         outdated_.push_back(id);
       }
       --in_flight_;
-      s.ahead->pop_front();
-      s.settled -= s.settled != 0 ? 1 : 0;
+      s.ahead->pop_front(map);
       finished(changed);
     }
   }
@@ -176,34 +173,22 @@ class launch_predictor {
     return learned;
   }
 
-  /// A block came to the device or left it. To say what is known already costs nothing.
-  void set_resident(block_id b, bool resident) {
-    if (b.value >= resident_.size()) {
-      resident_.resize(std::size_t{b.value} + 1);
-    }
-    if (resident_[b.value] != resident) {
-      resident_[b.value] = resident;
-      resident_count_ += resident ? 1 : std::size_t(-1);
-      for (const std::uint16_t i : active_) {
-        streams_[stream_id{i}].ahead->set_resident(b, resident);
-      }
-    }
-  }
-  /// Blocks may be missing again for the launches that use them next.
-  void look_again(block_range range) {
+  /// Blocks came to the device or left it, or their contents matter again.
+  void moved(block_range range, const block_map& map) {
     if (!tracks_uses_) {
       return;
     }
-    for (const std::uint16_t i : active_) {
-      stream_forecast& s = streams_[stream_id{i}];
-      for (const block_id b : range) {
-        s.settled = std::min<std::size_t>(s.settled, s.ahead->next_use(b).value_or(never));
+    for (const block_id b : range) {
+      bool used = false;
+      for (const std::uint16_t i : active_) {
+        used = streams_[stream_id{i}].ahead->moved(b, map) || used;
       }
+      all_used_ = all_used_ && (used || !map.resident(b));
     }
   }
 
   /// Brings the launches ahead up to date with what has been learned of their needs. Before a plan.
-  void refresh() {
+  void refresh(const block_map& map) {
     if (outdated_.empty()) {
       return;
     }
@@ -213,32 +198,31 @@ class launch_predictor {
       for (std::size_t i = 0; i != s.ahead->size(); ++i) {
         const execution_id id = (*s.ahead)[i].id;
         if (std::binary_search(outdated_.begin(), outdated_.end(), id)) {
-          s.ahead->replace_needs(i, needs_.of(id));
-          s.settled = std::min(s.settled, i);
+          s.ahead->replace_needs(i, needs_.of(id), map);
         }
       }
     }
     outdated_.clear();
   }
   /// What comes next is known otherwise.
-  void forget_predictions() {
+  void forget_predictions(const block_map& map) {
     for (const std::uint16_t i : active_) {
       const upcoming_launches& ahead = *streams_[stream_id{i}].ahead;
       if (ahead.size() != ahead.issued()) {
-        drop_predictions(i);
+        drop_predictions(i, map);
       }
     }
   }
   /// Whether it is of interest which launch uses a block next; it costs time. See `upcoming_launches::track_uses`.
-  void track_uses(bool on) {
+  void track_uses(bool on, const block_map& map) {
     if (tracks_uses_ == on) {
       return;
     }
     tracks_uses_ = on;
     for (const std::uint16_t i : active_) {
-      streams_[stream_id{i}].ahead->track_uses(on);
-      streams_[stream_id{i}].settled = 0;
+      streams_[stream_id{i}].ahead->track_uses(on, map);
     }
+    all_used_ = false;
   }
 
   /// Numbers of the streams with launches ahead, ascending: those with launches in flight, and of the idle ones some
@@ -285,14 +269,15 @@ class launch_predictor {
     }
     return sum;
   }
-  /// Whether the uses of all blocks on the device are known, as far as `set_resident` told of those.
-  [[nodiscard]] bool knows_all_resident() const {
-    std::size_t kept = 0;
+  /// Whether a use is known of every block on the device, as far as that has been looked at: since `found_all_used` no
+  /// block has come that has none, and none has lost its last one.
+  [[nodiscard]] bool knows_all_used() {
     for (const std::uint16_t i : active_) {
-      kept += streams_.find(stream_id{i})->ahead->kept();
+      all_used_ = !streams_[stream_id{i}].ahead->take_unused() && all_used_;
     }
-    return active_.size() <= 1 && kept >= resident_count_;
+    return all_used_;
   }
+  void found_all_used() { all_used_ = true; }
   /// Launches come whose blocks cannot be known.
   [[nodiscard]] bool expects_surprises() const {
     return last_unsteady_ != 0 && launches_ - last_unsteady_ < unsteady_for;
@@ -353,9 +338,7 @@ class launch_predictor {
     stream_forecast& s = at(stream);
     if (!s.ahead) {
       review_active();
-      s.ahead = std::make_unique<upcoming_launches>(resident_);
-      s.ahead->track_uses(tracks_uses_);
-      s.settled = 0;
+      s.ahead = std::make_unique<upcoming_launches>(tracks_uses_);
       active_.insert(std::lower_bound(active_.begin(), active_.end(), stream.value), stream.value);
     }
     return s;
@@ -384,9 +367,10 @@ class launch_predictor {
   void deactivate(std::uint16_t number) {
     stream(number).ahead.reset();
     stream(number).predictions = 1;
+    all_used_ = false;
   }
-  void drop_predictions(std::uint16_t number) {
-    stream(number).ahead->drop_predictions();
+  void drop_predictions(std::uint16_t number, const block_map& map) {
+    stream(number).ahead->drop_predictions(map);
     stream(number).tail = history_.context(stream_id{number});
   }
 
@@ -398,9 +382,8 @@ class launch_predictor {
   std::size_t active_reviewed_at_ = 2 * idle_streams_followed;
   std::vector<std::uint16_t> idle_{};     // of a review; kept for its memory
   std::vector<execution_id> outdated_{};  // their needs are known better than `ahead` says
-  std::vector<bool> resident_{};          // by block
-  std::size_t resident_count_ = 0;
   bool tracks_uses_ = true;
+  bool all_used_ = false;  // no block on the device was without a known use, as far as is known
   std::uint64_t launches_ = 0;
   std::size_t in_flight_ = 0;
   std::uint64_t last_unsteady_ = 0;  // in `launches_`: a launch whose blocks cannot be known

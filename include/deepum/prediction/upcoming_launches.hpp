@@ -1,9 +1,11 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/block_map.hpp>
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/prediction/footprint_predictor.hpp>
+#include <deepum/prediction/launch_marks.hpp>
 
 #include <algorithm>
 #include <array>
@@ -31,19 +33,18 @@ struct upcoming_launch {
 /// each block which of them will use it next.
 ///
 /// A launch is named by its distance: 0 is the executing one, or the next one where none is executing. Everything is
-/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes. The blocks
-/// that a launch is the next to use are tallied, those on the device and those elsewhere, so that a planner finds the
-/// first launch that misses something, and the last one that something is kept for, without looking at blocks.
+/// kept up to date incrementally: when a launch is issued as predicted nothing but its own state changes.
+///
+/// Where blocks are is asked of the map, and not kept. A launch is marked when it comes to be the next to use a block
+/// that is not on the device, or one that is, so that a planner finds the first launch that may miss something, and the
+/// last one that something may be kept for, without looking at the others. It takes a mark away when it has looked.
 ///
 /// Memory: of the blocks that are used, not of the arena.
 ///
-/// Not synchronised.
+/// Not synchronised. Whoever calls it says what comes to the device or leaves it with `moved`.
 class upcoming_launches {
  public:
-  upcoming_launches() = default;
-  /// @param resident  By block: whether it is on the device. Kept by the caller, who changes it before it tells of that
-  ///                  with `set_resident`; what lies beyond its end is not on the device.
-  explicit upcoming_launches(const std::vector<bool>& resident) : resident_(&resident) {}
+  explicit upcoming_launches(bool track_uses = true) : tracks_uses_(track_uses) {}
 
   /// Number of launches, issued and predicted.
   [[nodiscard]] std::size_t size() const { return launches_.size(); }
@@ -60,67 +61,65 @@ class upcoming_launches {
 
   /// A launch was issued. @returns  Whether it was the one predicted; if not, all predictions are gone.
   /// Cost: linear in its blocks where its needs differ from the prediction, or in those of the predictions it removes.
-  bool issue(upcoming_launch launch) {
+  bool issue(upcoming_launch launch, const block_map& map) {
     const bool as_predicted = issued_ < launches_.size() && launches_[issued_].id == launch.id;
     if (!as_predicted) {
-      drop_predictions();
+      drop_predictions(map);
       append();
     }
-    replace_needs(issued_, launch.needs);
+    replace_needs(issued_, launch.needs, map);
     launches_[issued_] = std::move(launch);
     ++issued_;
     return as_predicted;
   }
   /// One more launch is predicted after all others.
-  void predict(execution_id id, working_set needs) {
+  void predict(execution_id id, working_set needs, const block_map& map) {
     append();
     launches_.back().id = id;
-    replace_needs(launches_.size() - 1, std::move(needs));
+    replace_needs(launches_.size() - 1, std::move(needs), map);
   }
   /// Removes what is only predicted.
-  void drop_predictions() {
+  void drop_predictions(const block_map& map) {
     while (launches_.size() > issued_) {
-      replace_needs(launches_.size() - 1, nothing_);
+      remove_uses(launches_.size() - 1, map);
       launches_.pop_back();
-      tallies_.pop_back();
     }
   }
   /// The oldest launch finished, and all uses that it would have made of a block are over.
-  void pop_front() {
-    replace_needs(0, nothing_);
+  void pop_front(const block_map& map) {
+    remove_uses(0, map);
     launches_.pop_front();
-    tallies_.pop_front();
     ++head_;
     issued_ -= issued_ != 0 ? 1 : 0;
   }
   /// The needs of a launch are known better now. Cost: linear in the ranges of both lists, where they differ, and in
   /// the blocks that are in one of them only.
-  void replace_needs(std::size_t distance, working_set needs) {
+  void replace_needs(std::size_t distance, working_set needs, const block_map& map) {
     working_set& now = launches_[distance].needs;
     if (now == needs) {
       return;
     }
     if (tracks_uses_) {
-      const position at = head_ + static_cast<position>(distance);
-      for_each_of_first_only(*now, *needs, [&](block_id b) { remove(b, at); });
-      for_each_of_first_only(*needs, *now, [&](block_id b) { insert(b, at); });
+      const position at = position_of(distance);
+      for_each_of_first_only(*now, *needs, [&](block_id b) { remove(b, at, map); });
+      for_each_of_first_only(*needs, *now, [&](block_id b) { insert(b, at, map); });
     }
     now = std::move(needs);
   }
   /// Whether it is known which launch uses a block next; so it is at first. While it is not, no launch counts as the
   /// next to use any block, and what happens to launches costs nothing for their blocks.
   /// Cost: linear in the blocks of all launches, where that changes. While it is not known it takes no memory.
-  void track_uses(bool on) {
+  void track_uses(bool on, const block_map& map) {
     if (tracks_uses_ == on) {
       return;
     }
     tracks_uses_ = on;
-    for (std::size_t i = 0; i != launches_.size(); ++i) {
-      const position at = head_ + static_cast<position>(i);
-      for_each_of_first_only(*launches_[i].needs, *nothing_, [&](block_id b) { on ? insert(b, at) : remove(b, at); });
-    }
     if (!on) {
-      give_memory_back();
+      forget_uses();
+      return;
+    }
+    for (std::size_t i = 0; i != launches_.size(); ++i) {
+      for_each_of_first_only(*launches_[i].needs, *nothing_, [&](block_id b) { insert(b, position_of(i), map); });
     }
   }
 
@@ -132,32 +131,45 @@ class upcoming_launches {
     }
     return pool_[list->first].at - head_;
   }
-  /// A block came to the device or left it.
-  void set_resident(block_id b, bool resident) {
-    use_list* const list = resident_ == nullptr ? &list_of(b) : find(b);
-    if (list != nullptr && list->resident != resident) {
-      tally_first(*list, -1);
-      list->resident = resident;
-      tally_first(*list, 1);
+
+  /// A block came to the device or left it, or its contents matter again: the launch that uses it next is marked.
+  /// @returns  Whether any does.
+  bool moved(block_id b, const block_map& map) {
+    const use_list* const list = find(b);
+    const bool used = list != nullptr && list->first != none;
+    if (used) {
+      mark(*list, map.resident(b));
     }
+    return used;
   }
-  /// Blocks on the device, as far as `set_resident` told, that the launch is the next to use.
-  [[nodiscard]] std::uint32_t kept_for(std::size_t distance) const { return tallies_[distance].resident; }
-  /// Other blocks that the launch is the next to use.
-  [[nodiscard]] std::uint32_t missed_by(std::size_t distance) const { return tallies_[distance].elsewhere; }
-  /// Blocks on the device that any launch will use.
-  [[nodiscard]] std::size_t kept() const { return kept_; }
+  /// The first launch in `[from, end)` that may be the next to use a block which is not on the device; `end` if there
+  /// is none.
+  [[nodiscard]] std::size_t first_missing(std::size_t from, std::size_t end) const {
+    return from < end ? missing_.first(position_of(from), position_of(end)) - head_ : end;
+  }
+  /// The number of launches up to the last of the first `end` ones that may be the next to use a block which is on the
+  /// device; 0 if there is none.
+  [[nodiscard]] std::size_t up_to_last_kept(std::size_t end) const {
+    return kept_.behind_last(head_, position_of(end)) - head_;
+  }
+  /// All blocks that the launch is the next to use are on the device, or hold nothing.
+  void nothing_missing(std::size_t distance) { missing_.clear(position_of(distance)); }
+  /// None of them is on the device.
+  void nothing_kept(std::size_t distance) { kept_.clear(position_of(distance)); }
+  /// Whether a block on the device has lost its last known use since the last call.
+  [[nodiscard]] bool take_unused() { return std::exchange(unused_, false); }
 
   /// Uses of all blocks by all launches.
   [[nodiscard]] std::size_t use_count() const { return use_count_; }
 
   [[nodiscard]] bytes memory() const {
     return bytes{pool_.capacity() * sizeof(use) + parts_.capacity() * sizeof(parts_[0]) + part_count_ * sizeof(part) +
-                 launches_.size() * (sizeof(upcoming_launch) + sizeof(tally))};
+                 launches_.size() * sizeof(upcoming_launch)} +
+           missing_.memory() + kept_.memory();
   }
 
  private:
-  using position = std::uint32_t;  // counts on for ever and wraps; only differences are looked at
+  using position = detail::launch_marks::position;  // counts on for ever and wraps; only differences are looked at
   static constexpr std::uint32_t none = 0xffffffffU;
 
   // The uses of a block are a list in the order of launches.
@@ -169,11 +181,6 @@ class upcoming_launches {
   struct use_list {
     std::uint32_t first = none;
     std::uint32_t last = none;
-    bool resident = false;
-  };
-  struct tally {
-    std::uint32_t resident = 0;
-    std::uint32_t elsewhere = 0;
   };
 
   // The lists of blocks that lie side by side. They are made when the first of them is used.
@@ -195,26 +202,25 @@ class upcoming_launches {
     }
     parts_[at] = std::make_unique<part>();
     ++part_count_;
-    for (std::size_t i = 0; resident_ != nullptr && i != part_size && at * part_size + i < resident_->size(); ++i) {
-      (*parts_[at])[i].resident = (*resident_)[at * part_size + i];
-    }
     return (*parts_[at])[b.value % part_size];
   }
+
+  [[nodiscard]] position position_of(std::size_t distance) const { return head_ + static_cast<position>(distance); }
 
   void append() {
     launches_.emplace_back();
     launches_.back().needs = nothing_;
-    tallies_.emplace_back();
+    missing_.cover(head_, launches_.size());
+    kept_.cover(head_, launches_.size());
+  }
+  void remove_uses(std::size_t distance, const block_map& map) {
+    replace_needs(distance, nothing_, map);
+    missing_.clear(position_of(distance));
+    kept_.clear(position_of(distance));
   }
 
-  // Counts the block with the launch that uses it next; `by` is 1 or -1, and wraps as unsigned numbers do.
-  void tally_first(const use_list& list, int by) {
-    if (list.first != none) {
-      tally& t = tallies_[pool_[list.first].at - head_];
-      (list.resident ? t.resident : t.elsewhere) += static_cast<std::uint32_t>(by);
-      kept_ += list.resident ? static_cast<std::size_t>(by) : 0;
-    }
-  }
+  // The launch that uses a block next comes to be looked at.
+  void mark(const use_list& list, bool resident) { (resident ? kept_ : missing_).set(pool_[list.first].at); }
 
   // Calls `visit` for the blocks of one list that are not in the other.
   template <class Visit>
@@ -239,7 +245,7 @@ class upcoming_launches {
   }
 
   // Most uses are added at the end, and removed at either end.
-  void insert(block_id b, position at) {
+  void insert(block_id b, position at, const block_map& map) {
     use_list& list = list_of(b);
     std::uint32_t before = list.last;
     while (before != none && pool_[before].at - head_ > at - head_) {
@@ -253,60 +259,59 @@ class upcoming_launches {
     } else {
       free_ = pool_[made].after;
     }
-    if (before == none) {
-      tally_first(list, -1);
-    }
     pool_[made] = {at, before, after};
     (before == none ? list.first : pool_[before].after) = made;
     (after == none ? list.last : pool_[after].before) = made;
     if (before == none) {
-      tally_first(list, 1);
+      mark(list, map.resident(b));
     }
     ++use_count_;
   }
-  void remove(block_id b, position at) {
+  void remove(block_id b, position at, const block_map& map) {
     use_list& list = *find(b);
     std::uint32_t u = pool_[list.last].at == at ? list.last : list.first;
     while (pool_[u].at != at) {
       u = pool_[u].after;
     }
     const use gone = pool_[u];
-    if (gone.before == none) {
-      tally_first(list, -1);
-    }
     (gone.before == none ? list.first : pool_[gone.before].after) = gone.after;
     (gone.after == none ? list.last : pool_[gone.after].before) = gone.before;
-    if (gone.before == none) {
-      tally_first(list, 1);
+    if (gone.before == none && list.first != none) {
+      mark(list, map.resident(b));
+    } else if (list.first == none) {
+      unused_ = unused_ || map.resident(b);
     }
     pool_[u].after = free_;
     free_ = u;
     --use_count_;
   }
 
-  // There is no use of any block.
-  void give_memory_back() {
+  void forget_uses() {
     std::vector<use>{}.swap(pool_);
     free_ = none;
-    if (resident_ != nullptr) {  // else the lists alone know what is on the device
-      parts_.clear();
-      part_count_ = 0;
-    }
+    use_count_ = 0;
+    parts_.clear();
+    part_count_ = 0;
+    missing_ = {};
+    kept_ = {};
+    missing_.cover(head_, launches_.size());
+    kept_.cover(head_, launches_.size());
+    unused_ = true;
   }
 
-  bool tracks_uses_ = true;
+  bool tracks_uses_;
   working_set nothing_ = std::make_shared<const std::vector<block_range>>();
   std::deque<upcoming_launch> launches_{};
-  std::deque<tally> tallies_{};  // of those
-  std::size_t kept_ = 0;
+  detail::launch_marks missing_{};  // on launches that may be the next to use a block which is not on the device
+  detail::launch_marks kept_{};     // and one which is
   std::size_t issued_ = 0;
   position head_ = 0;                           // of launches_[0]
   std::vector<std::unique_ptr<part>> parts_{};  // by block
   std::size_t part_count_ = 0;
-  const std::vector<bool>* resident_ = nullptr;
   std::vector<use> pool_{};
   std::uint32_t free_ = none;
   std::size_t use_count_ = 0;
+  bool unused_ = false;
 };
 
 }  // namespace v0
