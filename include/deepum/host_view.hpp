@@ -12,16 +12,12 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Elements of an arena that the host reads or writes, for as long as the view lives (docs/adr/0002).
+/// Elements of an arena that the host reads or writes, for as long as the view lives (docs/adr/0002). Made by
+/// `arena::host_read`, `host_write` and `host_overwrite`, which bring the contents to the host and wait for no launch.
 ///
-/// Making one brings the contents to the host, as the first touch would. It does not wait for launches: synchronise
-/// first with those that write what the host reads, or read what it writes. Made by `arena::host_read`, `host_write`
-/// and `host_overwrite`.
-///
-/// Use the elements through the view: on memory that never faults the host finds them at other addresses than the
-/// device does, and for as long as the view lives only. There a launch that touches what a view writes is refused, and
-/// so is one on other memory in the same block (`arena::block`), which allocations below half a block share. Keep views
-/// that write short, or copy with `stream::memcpy`, which disturbs nobody.
+/// Use the elements through the view: on paged memory the host finds them at other addresses than the device does.
+/// There a launch is refused while a view writes in one of its blocks (`arena::block`), which allocations below half a
+/// block share. Keep views that write short, or copy with `stream::memcpy`.
 template <class T>
 class host_view {
  public:

@@ -29,13 +29,12 @@ struct trace_options {
   bytes block = block_size;                   ///< what a block of the arena has
 };
 
-/// Records what an arena does, for chrome://tracing and ui.perfetto.dev: launches and their waits stream by stream,
-/// copies each way, faults, evictions, and the bytes on the device. Beside that, for `./run report`: the blocks that
-/// each launch declares, which contents die when, and the length of the step that the policy recognises.
+/// Records what an arena does, for ui.perfetto.dev and `./run report`: launches and their waits by stream, copies,
+/// faults, evictions, bytes on the device; what each launch declares, which contents die, and the step that the policy
+/// recognises.
 ///
-/// It takes the events of `arena_options::observer`, simulated ones and real ones alike, so that an arena without a
-/// trace pays nothing. Of an untimed launch on a real GPU (docs/adr/0006) only the order is known: it is drawn from the
-/// end of the one before it to when its end was noticed. Copies are drawn one after the other, as a link works.
+/// It takes the events of `arena_options::observer`, simulated and real ones alike. The begin of an untimed launch on a
+/// real GPU (docs/adr/0006) is drawn at the end of the one before. Copies are drawn one after the other.
 ///
 /// Threads: any. Outlives the arena.
 ///

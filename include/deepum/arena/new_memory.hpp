@@ -44,16 +44,12 @@ inline void write_filling(std::byte* to, std::uint64_t offset, std::uint64_t n, 
   }
 }
 
-/// Sees that memory whose contents nobody has written yet reads as zero (`arena_options::zero_new`), or as no number
-/// (`arena_options::checked`).
+/// Fills memory whose contents were never written: with zeroes (`arena_options::zero_new`), or with a pattern that is
+/// no number (`arena_options::checked`).
 ///
-/// Where memory faults, host and device may use it without a word. So it is filled before it is handed out, and what is
-/// given up before that is said: by a launch of its own, for which the caller waits. Blocks that were never handed out
-/// are zero already there, because the driver gives zeroed pages.
-///
-/// Where it never faults, everybody says what they use. So it is filled when somebody uses it first, before that, and
-/// what is overwritten as a whole is not filled at all. All streams, graphs and views are thus behind the fill, because
-/// whoever finds new memory waits for it.
+/// Managed memory is filled before `allocate` returns, because host and device may use it undeclared. Blocks that were
+/// never handed out are zero already: the driver zeroes pages. Paged memory is filled before its first use, except
+/// where that use overwrites it as a whole. Each user of unfilled memory waits for the fill (docs/adr/0009).
 ///
 /// Threads: every call, any thread, none of them under the arena's lock.
 template <class Arena>

@@ -18,10 +18,8 @@ namespace detail {
 /// The gaps of a `range_allocator`, the shortest first, those of equal length by address; it finds the first one in
 /// which a range has room.
 ///
-/// A range needs more than length: a large one begins at a block, a small one straddles none, and each has its
-/// alignment. So every gap has a room for each alignment, the longest range of it that fits. The gaps are a search tree
-/// that knows the most room in each of its parts (a treap: its shape follows from the addresses, so that the same calls
-/// cost the same).
+/// A gap offers a different room for each alignment, since a large range begins at a block and a small one straddles
+/// none. The gaps are a search tree (a treap) that knows the most room in each of its parts.
 ///
 /// Not synchronised. Cost of each call: logarithmic in the number of gaps, as a rule.
 class gap_index {

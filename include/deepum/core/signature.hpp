@@ -12,11 +12,9 @@ inline namespace v0 {
 
 /// Hashes a launch, argument by argument, into its two signatures (DeepUM, section 3.1).
 ///
-/// `exact` takes in the name, the operands and the scalars in the order given; `shape` leaves the scalars out. Each
-/// argument goes in with its kind and length, so that no two different argument lists give the same words to hash:
-/// what remains are chance collisions of 64 bits. The hash is a multiply-fold in the manner of wyhash: it is neither
-/// keyed nor safe against an adversary. Memory goes in by its offset in the arena, so a program that allocates in the
-/// same order has the same signatures in its next run, on a machine of the same byte order.
+/// `exact` takes in the name, the operands and the scalars in the order given; `shape` leaves the scalars out. Memory
+/// goes in by its offset in the arena, so that the next run of a program which allocates in the same order has the same
+/// signatures. The hash is 64 bits wide, and not safe against an adversary.
 ///
 /// Not synchronised; a builder is a local variable. Cost: one or two multiplications for each 16 bytes, no allocation.
 ///

@@ -21,13 +21,11 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// Decides when a launch begins (docs/adr/0004), by one predicate: facts, then memory, then policy.
+/// Decides when a launch begins (docs/adr/0004): when facts, memory and policy all allow it.
 ///
-/// * **Facts**: the device gives up nothing of what the launch declares, and the host writes none of it. They are
-/// waited
-///   for however long that takes.
-/// * **Memory**: where it never faults, all that the launch declares is there. Else the driver brings what is missing.
-/// * **Policy**: it brings nothing for the launch any more. It alone may be skipped, and is not waited for for ever.
+/// Facts: the device gives up nothing that the launch declares, and the host writes none of it; this is waited for
+/// without a limit. Memory: where it never faults, all that the launch declares is on the device. Policy: it is
+/// bringing nothing for the launch; it alone may be skipped.
 ///
 /// Not synchronised: used under the engine's state lock.
 class admission {

@@ -21,14 +21,12 @@ struct claim {
   std::uint32_t host_writes = 0;  ///< those through which it writes
 };
 
-/// The claims on all blocks. A block stays because of one of three:
+/// What keeps blocks where they are, on memory that never faults.
 ///
-/// * a **pin** of each launch that may execute and declares it: it does not leave. An `arena::hold` pins for as long as
-///   the program likes;
-/// * the launch that is **served** declares it: it does not leave, so that what that launch needs comes together;
-/// * a **view of the host** that writes it: it does not arrive. No launch begins with it once it has left. While it is
-///   there, a launch that was submitted before the view and misses nothing begins, because the view may be waiting for
-///   a hold that ends behind that launch; other launches that are held back give way to the view.
+/// A *pin* of a launch that may execute, or of an `arena::hold`: the block does not leave. The launch that is *served*
+/// declares it: the same, so that what that launch needs comes together. A *view of the host* writes it: it does not
+/// arrive, and a launch begins with it only if it was submitted before the view and misses nothing, since the view may
+/// wait for a hold that ends behind that launch.
 ///
 /// Not synchronised, but for `host_writes`: used under the engine's state lock.
 class block_claims {

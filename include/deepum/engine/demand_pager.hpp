@@ -22,21 +22,13 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// What a driver does on page faults, for memory that has none (docs/adr/0007): it says when all that a launch declares
-/// is there, and what has to move for the oldest launch that is held back.
+/// The page fault handler for memory that has none (docs/adr/0007): it says when all that a launch declares is there,
+/// and what has to move for the launch that is *served*.
 ///
-/// That launch is **served**: the oldest one that is held back, but for those that only the program can help: by the
-/// end of a hold that keeps their room, or of a view that writes what they need. Younger launches do not begin while
-/// there is no room for it, so that launches which wait for each other's blocks do not wait for ever.
-///
-/// It executes nothing. What has to move it puts into the `demanded` queues, from which the dispatcher issues it under
-/// the same rules as every command. Its user has it take part in this order:
-///
-/// 1. `check` before a launch is submitted, and a pin (`block_claims`) once it is known;
-/// 2. `all_of_it_there`, again and again until it is so, then `begin`;
-/// 3. `serve`, and when commands have been issued `settle`, whenever something happened: what launches wait for is
-///    asked for there, and what can never begin is found out;
-/// 4. `moved` and `ended` for what became of commands, `may_try_again` where one failed.
+/// That is the oldest launch held back, but for those that only the program can help, by ending a hold or a view. No
+/// younger launch begins while it lacks room. What has to move goes into the `demanded` queues; the dispatcher issues
+/// it. Calls for a launch: `check`, `all_of_it_there` until it holds, `begin`; for a turn of the pump: `serve`,
+/// `settle`.
 ///
 /// Threads: under the engine's state lock, except where a member says otherwise.
 class demand_pager {

@@ -18,14 +18,10 @@ namespace detail {
 
 /// Takes plans into the queues and gives commands to the device, as far as the law, the room and the links allow.
 ///
-/// * Each direction in the order of its queue, a bounded number of commands at a time; no direction waits for the
-/// other,
-///   except that what arrives waits for room.
-/// * What a block costs depends on its contents: what has none gets room without a copy, and what the host has a
-/// current
-///   copy of gives its room up without one. Neither waits for the link.
-/// * An eviction waits while a launch declares the block that is executing, or held back as the next one of its stream:
-///   else launches that wait would take blocks from each other for ever.
+/// Each direction keeps the order of its queue, with a bounded number of commands at a time. Blocks without contents
+/// get room without a copy, and blocks with a current copy on the host give theirs up without one; neither waits for
+/// the link. A block that an executing launch declares, or the next one of its stream, is not evicted: else launches
+/// that wait would take blocks from each other for ever.
 ///
 /// Not synchronised: used under the engine's state lock.
 class dispatcher {

@@ -30,25 +30,14 @@ class demand_pager;
 struct engine_rooms;
 }  // namespace detail
 
-/// Orders all migrations of one arena on one device: the pump, and the public calls.
+/// Orders all migrations of one arena on one device: the pump, and the public calls. docs/architecture.md has the
+/// figure.
 ///
-/// Threads of the program report launches and facts; they go through one inbox, so that they are in one order
-/// (docs/adr/0001). Whoever takes the state lock takes them in, with what the device reports, and works the gates out
-/// when the lock is given back. `pump` does one round of it:
+/// Threads report launches and facts through one inbox, so that they have one order (docs/adr/0001). A turn of the pump
+/// takes in what happened, asks the policy for plans, closes the gates, reads the inbox once more, dispatches, and lets
+/// launches begin that nothing will help. A hint that fails is counted, logged once and rolled back; nothing throws.
 ///
-/// 1. take in what happened: faults, finishes and facts first, so that a plan made for the newest fault replaces what
-///    older plans had not yet issued;
-/// 2. ask the policy for plans, and put them into the queues;
-/// 3. close the gates, read the inbox once more, dispatch;
-/// 4. let launches begin that nothing will help.
-///
-/// Its rooms, one class each in this folder: `inbox` and `gates`; `fact_intake` and `event_intake`; `admission`;
-/// `demand_pager` and `host_access` where the memory never faults; `dispatcher`, under `law`; `budget` and
-/// `accounting`. They share `records`. docs/architecture.md has the figure.
-///
-/// Hints may fail: that is counted, logged once and rolled back, and nothing throws.
-///
-/// Threads: every public call may be made by any thread, `pump` included. Lock order: see docs/architecture.md.
+/// Threads: any, for every public call, `pump` included. Lock order: docs/architecture.md.
 class engine {
  public:
   /// @param memory   Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is

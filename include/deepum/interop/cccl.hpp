@@ -171,22 +171,14 @@ class deferred_frees {
 
 }  // namespace detail
 
-/// Memory of an arena as a resource of `cuda::mr`, for RMM, `cuda::mr::any_resource` and containers of CCCL.
+/// Memory of an arena as a resource of `cuda::mr`, for RMM, `cuda::mr::any_resource` and containers of CCCL. It has the
+/// names of CCCL 2 and 3.0 (`allocate`, `allocate_async`) and of CCCL 3.1 and later (`allocate_sync`).
 ///
-/// It has the names of CCCL 2 and 3.0 (`allocate`, `allocate_async`) and those of CCCL 3.1 and later
-/// (`allocate_sync`, `allocate(stream, ...)`).
+/// Memory given back in the order of a stream returns when the stream has come there; copies share that. Inside a
+/// capture it belongs to the graph, and returns after the graph and all that was made of it. Paged memory takes
+/// launches inside of `stream::call` alone, with their operands, and has no `cuda::mr::host_accessible`.
 ///
-/// Whoever takes memory by it launches on streams of his own. So what is given back in the order of a stream is kept
-/// until the stream has come there; what is given back without a stream nobody may use any more. Copies share that.
-/// What is given back in a stream that is being captured belongs to the graph, and comes back some time after the graph
-/// and all that was made of it have ended.
-///
-/// On memory that faults those launches need declare nothing. Memory that never faults takes them inside of
-/// `stream::call` alone, with their operands; it has no `cuda::mr::host_accessible`, since the host finds its contents
-/// elsewhere.
-///
-/// Threads: any. Its last copy waits for what was given back, and ends before the arena. What graphs hold then the
-/// arena has back when it ends.
+/// Threads: any. The last copy waits for what was given back, and ends before the arena.
 ///
 ///     deepum::interop::arena_resource resource{arena};
 ///     rmm::mr::set_current_device_resource(resource);

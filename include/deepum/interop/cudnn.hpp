@@ -64,18 +64,12 @@ struct blend {
   double beta = 0;
 };
 
-/// cuDNN on one stream of an arena: every call is a launch that declares what it touches, the workspace too.
+/// cuDNN on one stream of an arena: every call is a launch that declares what it touches, the workspace too. Results
+/// are declared as overwritten where beta is 0 and the tensor is packed; otherwise as updated.
 ///
-/// Convolutions by the functions with descriptors (of cuDNN 7; cuDNN 8 and 9 have them still). The workspace lies in
-/// the arena, within its budget, and grows to the largest one that was needed. It belongs to this object, so launches
-/// of other streams need an object of their own.
-///
-/// Results are declared as overwritten where beta is 0 and the tensor is packed; otherwise as updated.
-///
-/// Every function below: @param workspace  What the algorithm needs, as cuDNN's search for algorithms tells
-/// (`cudnnConvolutionFwdAlgoPerf_t::memory`); nothing: cuDNN is asked, each time.
-/// @errors  `status::device_failure`; those of `arena::allocate` where the workspace grows, and of `stream::call`.
-/// Cost beside cuDNN's: that of a launch, and some queries of descriptors on the host.
+/// The workspace lies in the arena and grows to the largest that was needed; each stream needs an object of its own.
+/// Each function: @param workspace  Bytes that the algorithm needs; nothing: cuDNN is asked each time.
+/// @errors  `status::device_failure`; those of `arena::allocate` and of `stream::call`. Cost: a launch, some queries.
 ///
 /// Threads: those of the stream. Ends before the stream and the arena.
 ///

@@ -19,15 +19,11 @@ namespace deepum {
 inline namespace v0 {
 namespace interop {
 
-/// Shows in Nsight Systems, in the domain "deepum", what an arena does.
+/// Shows in Nsight Systems, in the domain "deepum", what an arena does. Without a tool it costs nothing.
 ///
-/// * A launch is a range with its name, from when the program issues it to when its end is noticed. One that is refused
-///   is a mark too, `refused NAME`.
-/// * Copies and what else moves blocks are marks, at the time when the arena learns of their end: `prefetch predicted`,
-///   `evict make_room`, with the bytes as payload. Faults are marks with the block.
-/// * A stall is a mark at its end, with its nanoseconds as payload.
-///
-/// Without a tool it does nothing, and `observer` gives the arena nothing to call.
+/// A launch is a range with its name, from its issue to when its end is noticed; a refused one is a mark, `refused
+/// NAME`. Copies and other moves are marks at their end (`prefetch predicted`, `evict make_room`) with the bytes as
+/// payload; a fault is a mark with the block, a stall one with its nanoseconds.
 ///
 /// Threads: any. Outlives the arena.
 ///

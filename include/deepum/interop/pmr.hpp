@@ -12,15 +12,11 @@ namespace deepum {
 inline namespace v0 {
 namespace interop {
 
-/// Gives containers of `std::pmr` memory of an arena, so that kernels read what the host has put into them.
+/// Gives containers of `std::pmr` memory of an arena, so that kernels read what the host has put into them. For managed
+/// memory alone: containers keep pointers, while paged memory has its contents for the host within views (`host_view`).
 ///
-/// For memory that faults alone: containers keep pointers and use them at any time, while memory that never faults has
-/// its contents for the host at other addresses, within views (`host_view`).
-///
-/// What the host touches has to be said on the simulated GPU (`arena::host_access`); on a CUDA device its page faults
-/// tell. Launches that touch the memory of a container are to be finished before the host uses the container.
-///
-/// An allocation has 256 bytes at least: put a `std::pmr::monotonic_buffer_resource` or pool in between for lists and
+/// On the simulated GPU the program says what the host touches (`arena::host_access`). Launches on the memory of a
+/// container end before the host uses it. An allocation has 256 bytes at least: put a pool in between for lists and
 /// maps.
 ///
 /// Threads: any. Containers end before it, and it before the arena.

@@ -13,13 +13,12 @@ namespace deepum {
 inline namespace v0 {
 namespace interop {
 
-/// Temporary memory of a library, in the arena and so within its budget. It only grows.
+/// Temporary memory of a library, in the arena and so within its budget. It only grows. Launches declare it as
+/// overwritten.
 ///
-/// Between two launches its contents are of no value, so launches declare it as overwritten.
-///
-/// A graph of `stream::record_graph` keeps the memory that its launches use for as long as the graph lives, also when
-/// this has grown since, or has ended. Of a graph that the program captures itself nobody tells when it ends: what such
-/// a capture has taken in is kept until this ends, and the graph is not to be launched after that.
+/// A graph of `stream::record_graph` keeps the memory that its launches use. The end of a graph that the program
+/// captures itself is not known: what such a capture has taken in is kept until this ends, and the graph is not
+/// launched after that.
 ///
 /// Threads: those of the one stream whose launches use it. Ends before the arena.
 template <memory_kind Memory>

@@ -32,15 +32,13 @@ namespace deepum {
 inline namespace v0 {
 namespace interop {
 
-/// Gives a `thrust::device_vector` memory of an arena. The vector is to end before the arena.
+/// Gives a `thrust::device_vector` memory of an arena. For managed memory alone: a vector launches kernels of its own
+/// that declare nothing. On paged memory use `arena::allocate` and `interop::thrust_calls`.
 ///
-/// For memory that faults alone: a vector launches kernels of its own (it constructs and copies elements) that declare
-/// nothing, and memory that never faults breaks there. Take `arena::allocate` and `interop::thrust_calls` for that.
+/// Those kernels run beside the streams of the arena, which does not see them. Thrust waits for them; a program waits
+/// for other launches of the kind before memory is given back.
 ///
-/// Those kernels run beside the streams of the arena, which does not see them. Thrust waits for them, and a program has
-/// to wait for other launches of the kind before memory is given back.
-///
-/// Threads: any.
+/// Threads: any. The vector ends before the arena.
 ///
 ///     deepum::interop::thrust_allocator<float, decltype(arena)::memory_type> from{arena};
 ///     thrust::device_vector<float, decltype(from)> x(n, from);
@@ -86,15 +84,12 @@ class thrust_allocator {
   arena<Memory>* owner_;
 };
 
-/// Thrust's algorithms on one stream of an arena, each as a launch that declares what it touches.
+/// Thrust's algorithms on one stream of an arena, each as a launch that declares what it touches. Their temporary
+/// storage lies in the arena, is declared, and is kept.
 ///
-/// Their temporary storage lies in the arena, is declared, and is kept. How much an algorithm needs is known when it
-/// has run: where it is more than there is, CUDA's pool gives the rest this time, beside the arena's budget, and the
-/// storage grows for the next launch. `storage` in the constructor spares even that.
-///
-/// What does not fit into the budget beside the operands of its launch, or into the arena, comes from CUDA's pool every
-/// time. An algorithm for which the pool has nothing either throws; where the storage can grow to what it needs, the
-/// next attempt succeeds.
+/// The need of an algorithm is known when it has run: what it lacked came from CUDA's pool, beside the budget, and the
+/// storage grows for the next launch (or is given to the constructor). What never fits comes from the pool every time.
+/// An algorithm for which the pool has nothing throws.
 ///
 /// Threads: those of the stream. Ends before the stream and the arena.
 ///

@@ -14,16 +14,12 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Advice from what launches were seen to do with blocks.
+/// Advice to the driver from what launches were seen to do with blocks.
 ///
-/// *Read-mostly*: since the last write, one launch has read the block three times, so that two whole recurrences have
-/// gone by. It costs about as much as an eviction to begin with, and every write ends it; so reads that recur twice
-/// between writes, as in a forward and a backward pass, are no reason. Taken back when a launch that may write the
-/// block is issued, before it runs.
-///
-/// *Preferred location host, accessed by the device*: the block was never declared, only faulted on, as look-ups with
-/// indices in memory do; never written; and twice in a row at least `long_period` launches passed between two touches.
-/// Such a block is read in place, without being moved. Taken back at the first use that is sooner, or writes.
+/// *Read-mostly*: one launch has read the block three times since the last write. Setting it costs as much as an
+/// eviction and every write ends it, so fewer reads are no reason. *Preferred location host, accessed by the device*:
+/// the block was never declared or written, only faulted on, twice in a row with at least `long_period` launches
+/// between touches; it is read in place. Both are taken back before a launch that contradicts them runs.
 ///
 /// Commands of advice need no room and no link. They wait here until they are put into a plan. Not synchronised.
 class advisor {

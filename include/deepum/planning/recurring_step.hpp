@@ -20,12 +20,9 @@ inline namespace v0 {
 
 /// Recognises a step that recurs, plans it as a whole, and follows it for as long as it does.
 ///
-/// A step is planned when it has been recognised. It is planned anew, once a period at most, when the needs of its
-/// launches, the budget, or what died in the last period are different. Where many needs change in a period, as those
-/// of data-dependent look-ups do, the step is not followed.
-///
-/// Launches of all streams count in the order of issue. Streams that take turns in another order each time have no step
-/// that recurs.
+/// It is planned anew, once a period at most, when the needs of its launches, the budget, or its last uses have
+/// changed. Where many needs change in a period, as those of look-ups do, it is not followed. Launches of all streams
+/// count in the order of issue, so streams that take turns in another order each time have no step that recurs.
 ///
 /// Not synchronised.
 class recurring_step {

@@ -18,13 +18,11 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Carries out the plan of a step that recurs: what the schedule says should be away leaves, and what comes next is
-/// fetched in the order of need, as far ahead as the schedule allows.
+/// Carries out the plan of a step that recurs: blocks leave when the schedule says, and come in the order of need.
 ///
-/// Blocks that a launch is about to write for the first time take room a few launches before it, however far ahead the
-/// host issues. What is dead gives its room first, and what the plan does not know of leaves when there is no other.
-/// Where the host keeps a copy and the outward link is idle, blocks that will leave later are copied out ahead. Should
-/// a launch that could begin next find no room all the same, what is needed last leaves.
+/// First writes get room a few launches ahead. Room comes from dead blocks, then from blocks that the plan does not
+/// know. Where the host keeps a copy and the outward link is idle, blocks that will leave are copied out ahead. If a
+/// launch that could begin next finds no room all the same, the block that is needed last leaves.
 ///
 /// Not synchronised. Cost of a plan: linear in the blocks it moves; a step looks at each block of a launch about once.
 class step_follower {

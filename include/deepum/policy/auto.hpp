@@ -22,16 +22,12 @@
 namespace deepum {
 inline namespace v0 {
 
-/// The library's default: plans a step that recurs as a whole and follows that plan (`recurring_step`); else it fetches
-/// in the order of first need, and makes room by what is needed last (`next_use_planner`; docs/adr/0005).
+/// The library's default: plans a step that recurs as a whole (`recurring_step`); else it fetches in the order of first
+/// need, and makes room by what is needed last (`next_use_planner`; docs/adr/0005).
 ///
-/// What a stream will execute is the launches that are issued, which is known, and after them the predicted ones. The
-/// lookahead reaches as far as the budget can hold, or N launches where N is given; where it is, no step is planned.
-/// Where half of a stream's predictions have been wrong lately, nothing is fetched for launches that are only predicted
-/// until they have been right for a while. Streams share the room.
-///
-/// Predictions choose what moves and when, and nothing else: contents are discarded only where they are dead, and
-/// dropped only where the host's copy is current.
+/// The lookahead reaches as far as the budget can hold, or N launches where N is given; then no step is planned. While
+/// half of a stream's predictions are wrong, only issued launches count. Streams share the room. Contents are discarded
+/// only where they are dead, and dropped only where the host's copy is current.
 class auto_policy final : public policy {
  public:
   explicit auto_policy(const policy_options& options = {})

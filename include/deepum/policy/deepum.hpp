@@ -19,16 +19,14 @@
 namespace deepum {
 inline namespace v0 {
 
-/// DeepUM as published: learns from page faults alone, and ignores what launches declare, but for one thing: what the
-/// executing launch declares is not taken away, because the engine would wait for its end.
+/// DeepUM as published: learns from page faults alone. Execution IDs and correlation tables (sections 3.1 and 4.2) are
+/// `history` and `pair_tables`, chaining (4.2) is `chain_planner`, pre-eviction and invalidation (5.1, 5.2)
+/// `pre_eviction`.
 ///
-/// Execution IDs and correlation tables (sections 3.1 and 4.2): `history`, `pair_tables`. Chaining (4.2):
-/// `chain_planner`. Pre-eviction (5.1) and invalidation (5.2): `pre_eviction`. A fault that no launch can be held
-/// responsible for trains nothing and starts no chain.
-///
-/// Two things are ours. The chain pauses where what is expected fills the budget: where the next N launches need more
-/// than it holds, all of it is expected and nothing could leave. And a launch whose scalars alone have changed is
-/// recognised (`policy_options::recognise`).
+/// Three things are ours. What the executing launch declares is not taken away, because the engine would wait for its
+/// end. The chain pauses where what is expected fills the budget. A launch whose scalars alone have changed is
+/// recognised
+/// (`policy_options::recognise`). A fault of no certain launch trains nothing.
 class deepum_policy final : public policy {
  public:
   static constexpr std::uint32_t published_lookahead = 32;

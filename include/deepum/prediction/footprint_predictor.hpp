@@ -42,18 +42,12 @@ inline void sort_and_merge(std::vector<block_range>& ranges) {
 
 }  // namespace detail
 
-/// Which blocks a launch needs, as far as is known: what it declared, and the blocks on which it faulted. It is a
-/// prediction, also for a launch that declares them.
+/// Which blocks a launch needs: what it declared, and the blocks on which it faulted. A prediction in either case.
 ///
-/// A complete declaration that differs from the one before replaces the footprint; one that is not complete adds to it.
-/// Faults add to it too. No fault says that a block is not needed any more, so what is learned is outdated as a whole:
-///   - It settles with the first run that brings few new blocks. At first many are there by chance, and are learned
-///     when they have left.
-///   - When the runs after that have brought many, the launch touches other blocks than before. Those that had settled
-///     are forgotten, and what was learned since has to settle.
-///   - A new block that was not there at the end of an earlier run has not been touched by that one. A launch that
-///     faults on many of these, more than once before it settles, follows indices or pointers which change all the
-///     time. All is forgotten, and nothing learned for a while, in case that was a phase.
+/// A complete declaration that differs from the one before replaces the footprint; an incomplete one and faults add to
+/// it. What was learned settles with the first run that brings few new blocks. When later runs bring many, it is
+/// forgotten and settles anew. A launch that faults on many blocks which an earlier run has done without, more than
+/// once before it settles, follows indices that change all the time: all is forgotten, and nothing learned for a while.
 class footprint_predictor {
  public:
   /// A run brings few new blocks where they are no more than this part of what was learned before.

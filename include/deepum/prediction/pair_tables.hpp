@@ -82,12 +82,9 @@ class block_walk {
 
 /// The UM block correlation tables of all launches, and how page faults train them (DeepUM, section 4.2).
 ///
-/// A run of a launch trains its table when it is over. Where it faulted on at least as many blocks as any run before
-/// it, the known start block among them, each fault is recorded as the successor of the one before, the first is the
-/// start block and the last the end block. Any other run is one that prefetching served. Its order says nothing of the
-/// launch: a first or last fault taken from it, or a short cut between two blocks, would make the chain leave the
-/// launch too early, or forget what it was served. So it only adds: what the chain does not reach although it faulted
-/// is put behind its last block, and the end is moved there.
+/// A run trains its table when it is over. One with at least as many faults as any before, the known start block among
+/// them, records each fault as the successor of the one before. Any other run was served by prefetching, so its order
+/// says nothing of the launch: only what the chain does not reach is added, behind its last block.
 ///
 /// Not synchronised.
 class pair_tables {

@@ -18,18 +18,14 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Finds out that launches repeat as a step, from those that were issued, and where in the step the device is.
+/// Finds the period with which launches repeat as a step, and where in the step the device is.
 ///
-/// A period is tried where four launches in a row come as they came before, the last time if there are several; a few
-/// are tried at the same time, until a launch does not come as one period before. The step recurs with a period when
-/// that many of the launches that followed, or a whole period, have come so. Where it was over soon after, the next one
-/// has to come four times as far, or a whole period, so that what looks like a step and is none costs little.
+/// A period is tried where four launches in a row come as they came before, a few at a time. It is confirmed when
+/// `confirmed_after` launches, or a whole period, have come as one period before; after one that was over soon, four
+/// times as many. Of several, the longest that was repeated as a whole wins, then one as long as an earlier step.
 ///
-/// Of several periods the longest that has been repeated as a whole is confirmed; else one as long as an earlier step:
-/// a program that returns to what it left long ago looks like one long step, too.
-///
-/// Not synchronised. Memory is bounded by the longest step, and by the IDs that there are; it grows only while nothing
-/// recurs. Cost of a launch: one hash.
+/// Not synchronised. Memory is bounded by the longest step and the IDs; it grows only while nothing recurs. Cost of a
+/// launch: one hash.
 class period_detector {
  public:
   /// Launches that must come as one period before until a step is confirmed.

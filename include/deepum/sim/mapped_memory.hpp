@@ -21,16 +21,12 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-/// Memory whose blocks are mapped and copied by command, as with the CUDA virtual memory management calls: no page
-/// faults, and nothing moves by itself.
+/// Memory whose blocks are mapped and copied by command, as with CUDA's virtual memory management: nothing faults, and
+/// nothing moves by itself.
 ///
-/// Host and device copies are two things here. A block that got room, but no contents, reads as poison on the device;
-/// one that is dropped or discarded without a copy out has lost what the device wrote, and the older contents of the
-/// host come back. An operation that touches an unmapped block fails, and with it the device (`stream::synchronize`
-/// throws). The range that everybody sees holds the device's copy where it differs. Where `device_options::host_limit`
-/// is reached, blocks whose copy on the host is of no use lose it: it reads as poison from then on.
-///
-/// Of an arena it is memory that never faults (`memory_capabilities::faults`).
+/// A block with room and no contents reads as poison on the device. One that is dropped or discarded without a copy out
+/// loses what the device wrote: the host's older contents come back. An operation on an unmapped block fails the device
+/// (`stream::synchronize` throws). Where `device_options::host_limit` is reached, stale host copies become poison.
 class mapped_memory final : public device_space<address_space> {
  public:
   static constexpr memory_capabilities traits{

@@ -39,14 +39,12 @@ struct migration {
   std::uint64_t ticket = 0;  ///< 0: nobody waits for the end
 };
 
-/// Migrations of one direction: a thread, streams that have nothing else to do, and if wanted a context of its own.
+/// Migrations of one direction: a thread, streams of its own, and where wanted a context of its own (docs/adr/0006).
 ///
-/// The driver's calls block their thread, an eviction for the whole copy, so that the two directions need two threads,
-/// and to the host two lanes get more done than one (docs/adr/0006).
-/// Ranges that follow one another are merged, because a call for 2 MiB moves 27 GB/s and one for 64 MiB 49
-/// (docs/adr/0006), and long ones are cut, so that blocks are reported as they come. Prefetches overlap: the next one
-/// is given to the driver before the last one is done, in another stream, because the driver hands a call in a stream
-/// that is not idle to a thread of its own, which takes 50 us more.
+/// A call to the driver blocks its thread, an eviction for the whole copy; so each direction has a thread, and the host
+/// two. Adjacent ranges are merged, because a call for 64 MiB moves 49 GB/s and one for 2 MiB 27, and long ones are
+/// cut, so that blocks are reported as they come. Prefetches overlap, each in an idle stream: in a busy one a call
+/// takes 50 us more.
 ///
 /// Threads: `submit`, `renew_when_idle`, `wait` and `load`, any.
 class migration_lane {
