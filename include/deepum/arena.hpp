@@ -153,7 +153,7 @@ class arena {
   [[nodiscard]] T* allocate(std::size_t n) {
     static_assert(
         std::is_trivially_destructible_v<T>,
-        "allocate<T>(n) is for plain data: nobody constructs its elements, or destroys them; for others there "
+        "allocate<T>(n) is for plain data: its elements are neither constructed nor destroyed; for others there "
         "are deepum::allocator and allocate_bytes");
     return static_cast<T*>(allocate_bytes(detail::size_of_allocation<T>(n), bytes{alignof(T)}));
   }
@@ -357,7 +357,7 @@ class arena {
     }
     return found;
   }
-  /// The same for whoever fills bytes that nobody has written yet.
+  /// The same for fills of bytes that were never written.
   [[nodiscard]] std::byte* bring_to_host(byte_span where, access mode) {
     if constexpr (!faultless_memory_kind<Memory>) {
       engine_.host_access(um_grid.blocks_of(where.offset, where.size), mode);
@@ -836,7 +836,7 @@ class arena {
     lock.unlock();
     if constexpr (faultless_memory_kind<Memory>) {
       if (reads_dead) {
-        engine_.catch_up();  // else nobody knows that blocks of which nothing is in use have to be there, too
+        engine_.catch_up();  // blocks of which nothing is in use have to be there, too
       }
     }
     if (stray) {

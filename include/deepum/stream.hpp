@@ -82,7 +82,7 @@ class stream {
   ~stream() {
     try {
       native_.synchronize();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
     }
     arena_.engine().close_stream(id_);
     arena_.stream_closed();
@@ -358,7 +358,7 @@ class stream {
       s.native_.begin(id);
       id_ = id;
     }
-    /// What a capture takes in is executed later, when nobody knows what it needs.
+    /// What a capture takes in is executed later, when its needs are not known.
     static void refuse_capture([[maybe_unused]] stream& s, [[maybe_unused]] std::string_view name) {
       if constexpr (faultless_memory_kind<Memory> && requires { s.native_.capturing(); }) {
         if (s.native_.capturing()) {

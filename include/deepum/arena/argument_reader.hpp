@@ -69,7 +69,7 @@ class argument_reader {
   void read(const Argument& argument, const OffsetOf& offset_of) {
     ++position_;
     if constexpr (is_typed_operand<Argument>::value) {
-      // Whoever declares a void pointer says with it that it is plain memory.
+      // A declared void pointer is plain memory.
       using pointee = std::remove_cv_t<std::remove_pointer_t<decltype(argument.pointer)>>;
       complete_ = complete_ && (std::is_void_v<pointee> || hides_no_pointers<pointee>);
       add(argument, offset_of);

@@ -18,7 +18,7 @@ class arena;
 template <class T, memory_kind Memory>
 class array {
   static_assert(std::is_trivially_copyable_v<T>,
-                "elements of an array are plain data: nobody constructs or destroys them");
+                "elements of an array are plain data: they are neither constructed nor destroyed");
 
  public:
   array() = default;

@@ -143,7 +143,7 @@ class launch_order {
 
  private:
   std::recursive_mutex mutex_;
-  turn* current_ = nullptr;  // by whoever holds it
+  turn* current_ = nullptr;  // of its holder
   mutable std::mutex accusation_mutex_;
   std::string accusation_{};
 };

@@ -93,7 +93,7 @@ class host_guard {
         break;
       }
     }
-    ::sigaction(SIGSEGV, &guarded().before, nullptr);  // the same access again, for whoever was there before
+    ::sigaction(SIGSEGV, &guarded().before, nullptr);  // the same access again, for the handler that was there before
   }
 
   entry* mine_ = nullptr;

@@ -248,7 +248,7 @@ class lender final : public lending_arena {
   arena<Memory>& owner_;
 };
 
-/// In its place where memory faults: whoever touches it gets it.
+/// In its place where memory faults: the driver brings what is touched.
 struct no_lender {
   template <class Arena>
   explicit no_lender(Arena&) {}

@@ -27,7 +27,7 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// Contents that nobody has written yet, in checked mode: four bytes that are no number in any floating-point format
+/// Contents that were never written, in checked mode: four bytes that are no number in any floating-point format
 /// of two, four or eight bytes, wherever an element begins, and an unlikely integer.
 inline constexpr std::array<std::byte, 4> poison_pattern{std::byte{0xff}, std::byte{0x7f}, std::byte{0xff},
                                                          std::byte{0xff}};
@@ -100,14 +100,14 @@ class new_memory {
       } else {
         fill(all);
       }
-    } catch (...) {  // NOLINT(bugprone-empty-catch): whoever uses the device next is told
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the next use of the device reports it
     }
   }
   /// An allocation is about to be given back.
   void freed(byte_span bytes_of) noexcept {
     given_up(bytes_of);
     const std::lock_guard lock(mutex_);
-    (void)unfilled_.take(bytes_of.offset.count, (bytes_of.offset + bytes_of.size).count);  // nobody can name it
+    (void)unfilled_.take(bytes_of.offset.count, (bytes_of.offset + bytes_of.size).count);  // it has no name any more
   }
 
   /// What need not be filled because a launch overwrites it. Has to be after all, unless it was `written` when this
@@ -238,7 +238,7 @@ class new_memory {
     return taken;
   }
 
-  /// Fills what has to be filled of these bytes, and waits for whoever is filling some of them.
+  /// Fills what has to be filled of these bytes, and waits for other threads that fill some of them.
   void fill_all_of(byte_span bytes_of, bool by_host = false) {
     const std::uint64_t begin = bytes_of.offset.count;
     const std::uint64_t end = (bytes_of.offset + bytes_of.size).count;

@@ -14,7 +14,7 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// Of what one launch declares, overwrites that overlap anything else become updates: nobody knows what comes first.
+/// Of what one launch declares, overwrites that overlap anything else become updates: their order is not known.
 /// Overwrites that overlap each other alone stay, for the blocks are overwritten all the same.
 ///
 /// Cost: that of sorting them.

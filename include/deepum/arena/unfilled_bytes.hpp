@@ -11,13 +11,13 @@
 namespace deepum {
 inline namespace v0 {
 
-/// With what memory is filled whose contents nobody has written yet.
+/// With what memory is filled whose contents were never written.
 enum class filling : std::uint8_t {
   zero,    ///< `arena_options::zero_new`
   poison,  ///< `arena_options::checked`: not a number, in every format
 };
 
-/// Bytes of an arena that have to be filled before anybody reads them, each with what.
+/// Bytes of an arena that have to be filled before they are read, each with what.
 ///
 /// Not synchronised: the arena calls it under its lock. Cost of a call: the ranges that it meets.
 class unfilled_bytes {

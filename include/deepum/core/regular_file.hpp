@@ -98,7 +98,7 @@ class open_file {
 /// Replaces a regular file as a whole, or makes it: who reads it finds the old contents or the new ones, never a part,
 /// also after a crash.
 ///
-/// The contents are written to a new file in the same folder first, whose name nobody can know before. A symbolic link
+/// The contents are written to a new file in the same folder first, whose name cannot be guessed. A symbolic link
 /// is not followed, and nothing that is no regular file is replaced.
 ///
 /// Threads: any, also with the same path: the last one counts.

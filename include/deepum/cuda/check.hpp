@@ -13,7 +13,7 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-/// Set-up and launches: throws what the runtime reports, and clears it, so that nobody else finds it as his own.
+/// Set-up and launches: throws what the runtime reports, and clears it, so that no later call reports it.
 /// @errors  `status::out_of_device_memory`, `status::device_failure`, with the runtime's number and words.
 inline void check(cudaError_t result, const char* api, std::source_location where = std::source_location::current()) {
   if (result == cudaSuccess) [[likely]] {
@@ -66,7 +66,7 @@ inline void check(cudaError_t result, const char* api, std::source_location wher
 }
 
 /// Whether a stream or event has been reached: what was enqueued before is over, done or not. Where the device does
-/// nothing any more it has; a query that fails for another reason (somebody captures a stream, say) tells nothing, and
+/// nothing any more it has; a query that fails for another reason (a stream is being captured, say) tells nothing, and
 /// is to be made again later.
 /// @param query  `cudaEventQuery` or `cudaStreamQuery`.
 template <class Handle>

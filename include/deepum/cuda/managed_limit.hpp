@@ -11,7 +11,7 @@ namespace cuda {
 
 /// How much managed memory this process may have in all its arenas: DEEPUM_MANAGED_LIMIT in the environment.
 ///
-/// Managed memory that outgrows the device can make the driver, and with it everybody who shares the card, very slow.
+/// Managed memory that outgrows the device can make the driver, and with it all programs on the card, very slow.
 /// The limit is checked before the driver is asked for anything.
 class managed_limit {
  public:

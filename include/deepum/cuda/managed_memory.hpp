@@ -70,7 +70,7 @@ class managed_memory final : public device_space {
   [[nodiscard]] static std::optional<bytes> most_capacity() { return managed_limit::left(); }
 
   /// Device memory that is free, or held by blocks that are not on the device: the driver keeps their chunks and takes
-  /// them back without a copy when somebody needs memory. Costs a system call, 5 us. Threads: any.
+  /// them back without a copy when memory is needed. Costs a system call, 5 us. Threads: any.
   [[nodiscard]] bytes free_memory() const override;
 
   /// @name Commands

@@ -45,7 +45,7 @@ class basic_stream;
 ///
 /// Chunks of the device are created up to the budget, those of the host as they are needed, pinned and beside the
 /// device. Both have permanent addresses of their own, through which they are copied; only launches use the arena's.
-/// A thread of its own copies and maps, so that nobody else waits for the driver.
+/// A thread of its own copies and maps, so that no other waits for the driver.
 class mapped_memory final : public device_space {
  public:
   using stream_type = basic_stream<mapped_memory>;

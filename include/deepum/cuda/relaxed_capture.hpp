@@ -11,7 +11,7 @@ inline namespace v0 {
 namespace cuda {
 
 /// For as long as it lives, nothing that the calling thread asks the runtime is refused, or spoils a graph, because
-/// some stream is being captured: by the program, in a mode that forbids it to everybody or to this thread. What is
+/// some stream is being captured: by the program, in a mode that forbids it to all threads or to this one. What is
 /// asked of the captured stream itself still does.
 ///
 /// They nest. The driver is asked without the runtime between, which would make a context on the thread's device for

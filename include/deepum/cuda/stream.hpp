@@ -170,7 +170,7 @@ class basic_stream {
     }
     recording_.reset();
   }
-  /// Whether somebody captures the stream. Asked for every launch on memory that never faults, so the driver is asked
+  /// Whether the stream is being captured. Asked for every launch on memory that never faults, so the driver is asked
   /// without the runtime between.
   [[nodiscard]] bool capturing() const {
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -42,7 +42,7 @@ class event_intake {
 
  private:
   void take_finish(const device_event& e);
-  /// Nobody tells of faults: what a launch declared, and was not there, is there now.
+  /// Faults are not reported: what a launch declared, and was not there, is there now.
   void take_unseen_faults(const launch_record& record, nanoseconds at);
   void take_fault(const device_event& e, launch_id launch);
   void take_arrival(const device_event& e);

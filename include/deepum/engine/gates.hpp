@@ -10,7 +10,7 @@ namespace detail {
 /// Says what threads of the program may do without the state lock: begin launches, and use blocks that come alive.
 ///
 /// A gate opens when the state lock is given back, worked out once from the records. It is closed before the dispatcher
-/// takes anything from the device; whoever passed it until then is in the inbox, which is read once more.
+/// takes anything from the device; what passed it until then is in the inbox, which is read once more.
 ///
 /// Not synchronised: used under the engine's state lock.
 class gates {
@@ -29,7 +29,7 @@ class gates {
   /// The state lock is about to be given back.
   void work_out();
   /// Blocks are about to leave, or to be given up.
-  /// @returns  Whether somebody may have passed meanwhile, so that the inbox has to be read once more.
+  /// @returns  Whether a thread may have passed meanwhile, so that the inbox has to be read once more.
   [[nodiscard]] bool close();
   /// Something may be missing when a launch begins: what is alive does not fit, or is on its way, or no driver would
   /// bring it.

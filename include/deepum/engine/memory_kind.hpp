@@ -17,7 +17,7 @@ concept memory_kind = std::derived_from<M, memory_space> && requires {
   { M::traits } -> std::convertible_to<memory_capabilities>;
 };
 
-/// Memory that nobody moves but the engine (`memory_capabilities::faults`).
+/// Memory that the engine pages: nothing else moves it (`memory_capabilities::faults`).
 template <class M>
 concept faultless_memory_kind = memory_kind<M> && !M::traits.faults;
 

@@ -17,7 +17,7 @@ inline namespace v0 {
 
 /// What a memory space can do. It stays as it is for as long as the space lives.
 struct memory_capabilities {
-  /// Nobody else moves blocks, and a launch that begins where a block is missing breaks the device: the engine holds
+  /// Nothing else moves blocks, and a launch that begins where a block is missing breaks the device: the engine holds
   /// launches back (docs/adr/0007). Else the driver brings what is missing.
   bool faults = true;
   /// The host keeps its contents while the device has a copy, so that what was not written need not be copied back.
@@ -103,7 +103,7 @@ class memory_space {
   /// whether it may go on, and waits from that count on. So nothing that happens in between is missed.
   /// @{
 
-  /// Counts what may let somebody go on. Threads: any.
+  /// Counts what may let a waiting thread go on. Threads: any.
   [[nodiscard]] virtual std::uint64_t happened() const = 0;
   /// Waits until something has happened since the count was `seen`, or `at_most` is over; then the pump looks, too. May
   /// return earlier. Threads: any but the pump's, without a lock.
@@ -113,7 +113,7 @@ class memory_space {
   /// @name Of a space that faults
   /// @{
 
-  /// False where nobody tells of page faults. Then a launch is taken to have brought all that it declares.
+  /// False where page faults are not reported. Then a launch is taken to have brought all that it declares.
   [[nodiscard]] virtual bool sees_faults() const { return true; }
   /// Faults that happened and were not reported. Threads: any.
   [[nodiscard]] virtual std::uint64_t lost_faults() const { return 0; }

@@ -49,7 +49,7 @@ struct statistics {
   std::uint64_t finished = 0;           ///< finished
   std::uint64_t refused_launches = 0;   ///< issued, and refused when it turned out that they can never begin
   std::uint64_t faults = 0;             ///< page faults that the device reported; blocks that a launch was held back
-                                        ///< for, and nobody was bringing, where memory never faults
+                                        ///< for, and nothing was bringing, where memory never faults
   std::uint64_t lost_faults = 0;        ///< page faults that happened and were not reported
   std::string fault_feed = "device";    ///< who reports them: the (simulated) device, driver, cupti, none, engine
   traffic in{};                         ///< host to device

@@ -19,7 +19,7 @@ struct outstanding {
 /// The commands of one direction: those that wait, and those that the device has.
 struct transfer_queue {
   std::vector<command>
-      urgent{};  // advice that has to be given before launches begin: whoever gives the state lock back does so
+      urgent{};  // advice that has to be given before launches begin: when the state lock is given back
   std::deque<command> demanded{};  // by the oldest launch that is held back; made anew whenever something happened
   std::deque<command> requested{};
   std::deque<command> planned{};

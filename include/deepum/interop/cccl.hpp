@@ -1,6 +1,6 @@
 #pragma once
 
-// Before CCCL 3.1 `cuda::mr` is hidden behind this; whoever includes <cuda/memory_resource> earlier defines it himself.
+// Before CCCL 3.1 `cuda::mr` is hidden behind this; a program that includes <cuda/memory_resource> earlier defines it.
 #ifndef LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE  // NOLINT(readability-identifier-naming): CCCL's name
 #endif
@@ -36,7 +36,7 @@ template <memory_kind Memory>
 class deferred_frees {
  public:
   explicit deferred_frees(arena<Memory>& owner) : owner_(&owner) {}
-  /// Waits for all of it. What graphs that are still there may use, and what nobody can tell about, is the arena's.
+  /// Waits for all of it. What graphs that are still there may use, and what cannot be known, is the arena's.
   ~deferred_frees() {
     (void)reclaim(true);
     for (const waiting& w : waiting_) {
@@ -129,7 +129,7 @@ class deferred_frees {
       (void)cuda::succeeded(cudaUserObjectRelease(object, 1));
     }
   }
-  /// Called by a thread of the runtime's, which must not call the runtime, and waits for nobody.
+  /// Called by a thread of the runtime's, which must not call the runtime. It does not wait.
   static void CUDART_CB graph_has_ended(void* user) {
     const std::unique_ptr<in_graph> in(static_cast<in_graph*>(user));
     if (in->p != nullptr) {

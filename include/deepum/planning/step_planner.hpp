@@ -271,7 +271,7 @@ class step_planner {
     }
     return false;
   }
-  // What has to be brought back anyway can be brought a little sooner or later. Room that nobody makes in time stops
+  // What has to be brought back anyway can be brought a little sooner or later. Room that is not made in time stops
   // the launch.
   bool give_up_late(std::uint32_t count, std::uint32_t launch) {
     while (skip_past(late_)) {

@@ -198,7 +198,7 @@ class auto_policy final : public policy {
 
   // A step is followed by fetching and making room; where one of them is switched off there is no plan to follow.
   [[nodiscard]] bool follows() const { return options_.prefetch && options_.pre_evict && !options_.lookahead; }
-  // Where the host keeps a copy the memory is not the driver's to move, and nobody takes advice.
+  // Where the host keeps a copy the memory is not the driver's to move, and there is no driver to advise.
   [[nodiscard]] bool advises(const block_map& map) const { return options_.advise && !map.keeps_home_copy(); }
   // Something may be missing again.
   void look_again(block_range range, const block_map& map) {

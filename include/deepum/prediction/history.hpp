@@ -83,7 +83,7 @@ class history {
     }
     return context;
   }
-  /// A stream was closed: whoever gets its number has launched nothing.
+  /// A stream was closed: the next stream with its number has launched nothing.
   void close(stream_id stream) { streams_.reset(stream); }
 
   /// Appends the launches and which follow which. The last launches of the streams belong to this run.

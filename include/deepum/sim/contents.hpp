@@ -11,7 +11,7 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-/// The bytes of an arena: the newest copy of each block where everybody sees it, an older copy beside it where host and
+/// The bytes of an arena: the newest copy of each block at the common addresses, an older copy beside it where host and
 /// device differ. Memory is committed when it is touched.
 ///
 /// Not synchronised: used under the lock of the device. The program's own access to `base()` is its own affair.
@@ -39,7 +39,7 @@ class contents {
   /// @name Checked mode
   /// @{
 
-  /// From now on whoever touches a block that is not let in ends the program. Once, before anything is touched.
+  /// From now on a touch of a block that is not let in ends the program. Once, before anything is touched.
   void guard();
   /// The block may be touched until `keep_out`; calls are counted.
   void let_in(block_id b);

@@ -36,7 +36,7 @@ class device_space : public memory_space, protected Space {
   [[nodiscard]] nanoseconds now() const override { return Space::now(); }
   void poll(std::vector<device_event>& events) override { Space::poll(events); }
   void notify() override { Space::notify(); }
-  /// Nothing: the clock stands still while nobody waits, so whoever does looks again after each turn of it.
+  /// Nothing: the clock stands still while no thread waits, so a thread that waits looks again after each turn.
   [[nodiscard]] std::uint64_t happened() const override { return 0; }
   /// A turn of the clock, as long as a query of the device takes.
   void wait(std::uint64_t /*seen*/, nanoseconds at_most) override {

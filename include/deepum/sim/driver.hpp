@@ -26,7 +26,7 @@ struct profile;
 ///
 /// It follows nvidia-uvm (open-gpu-kernel-modules) and the papers about it: faults are served batch by batch and, in a
 /// batch, block by block; a fault brings in the largest part of its block of which more than half is wanted (Allen &
-/// Ge, SC'21); when device memory is full the block that was migrated least recently is evicted, on the path of whoever
+/// Ge, SC'21); when device memory is full the block that was migrated least recently is evicted, on the path of what
 /// needs the room. Not synchronised: used under the lock of the event loop.
 class driver {
  public:

@@ -28,9 +28,9 @@ class event_loop {
   event_loop(const event_loop&) = delete;
   event_loop& operator=(const event_loop&) = delete;
 
-  /// The lock, for what takes no host time. Whoever runs events lets others have it between two of them.
+  /// The lock, for what takes no host time. A thread that runs events releases it between two of them.
   [[nodiscard]] std::unique_lock<std::mutex> lock();
-  /// Somebody is about to take the lock: a mutex alone would let the runner of events have it for good.
+  /// A thread is about to take the lock: a mutex alone would let the runner of events have it for good.
   void announce() { wanted_.fetch_add(1, std::memory_order_relaxed); }
   void arrive() { wanted_.fetch_sub(1, std::memory_order_relaxed); }
 

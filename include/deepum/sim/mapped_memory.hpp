@@ -66,7 +66,7 @@ class mapped_memory final : public device_space<address_space> {
   /// @}
 
  private:
-  /// What the device's copy is; it is the one that everybody sees where it differs from the host's.
+  /// The state of the device's copy, which is at the common addresses where it differs from the host's.
   enum class state : std::uint8_t {
     garbage,  ///< the device has none; the host's is seen
     same,

@@ -37,7 +37,7 @@ class launch_log {
   /// @param begun   Its beginning too: of use where several streams execute at a time.
   /// @param marked  Its end is marked at all. Else it has finished when a later one has, or all of the stream.
   void begin(launch_id id, bool timed, bool begun, bool marked = true);
-  /// @returns  Whether nobody has to call `collect` now, and somebody has to from now on.
+  /// @returns  Whether `collect` need not be called now, and has to be from now on.
   bool end();
 
   /// Whether one of the launches that were not reported yet may have finished all the same. Of the thread of `collect`.

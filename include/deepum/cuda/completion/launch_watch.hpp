@@ -38,7 +38,7 @@ class launch_watch {
 
   /// Wakes it. Costs an atomic while launches are in flight, because it looks then anyway. Threads: any.
   void notify();
-  /// As `notify`, but it runs again at once: somebody waits for it. Threads: any.
+  /// As `notify`, but it runs again at once: a thread waits for it. Threads: any.
   void hurry();
   /// Runs it from now on. Threads: any but the pump's.
   void attach(std::function<void()> pump);

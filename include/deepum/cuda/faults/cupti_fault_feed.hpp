@@ -36,7 +36,7 @@ namespace cuda {
 /// The library is loaded at run time; nothing is linked for it.
 class cupti_fault_feed final : public fault_feed {
  public:
-  /// @errors  `status::unsupported` without CUPTI, or where somebody else in the process uses it.
+  /// @errors  `status::unsupported` without CUPTI, or where another part of the process uses it.
   cupti_fault_feed(int ordinal, const std::byte* base, bytes size)
       : ordinal_(static_cast<std::uint32_t>(ordinal)),
         first_(reinterpret_cast<std::uintptr_t>(base)),

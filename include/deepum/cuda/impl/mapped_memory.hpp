@@ -188,7 +188,7 @@ DEEPUM_SEPARATE void mapped_memory::run() {
     end_arrivals();
     give_up_contents();
     if (device_.has_too_many()) {
-      arrivals_.await_all();  // a copy into an empty chunk, for which nobody waited
+      arrivals_.await_all();  // a copy into an empty chunk, that was not waited for
       device_.trim();
     }
     while (!inward.empty() && begin_inward(inward.front())) {

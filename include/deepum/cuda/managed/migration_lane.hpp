@@ -36,7 +36,7 @@ struct migration {
   advice hint = advice::none;
   api::place where{};  ///< advise: which place is meant
   block_range range{};
-  std::uint64_t ticket = 0;  ///< 0: nobody waits for the end
+  std::uint64_t ticket = 0;  ///< 0: the end is not waited for
 };
 
 /// Migrations of one direction: a thread, streams of its own, and where wanted a context of its own (docs/adr/0006).

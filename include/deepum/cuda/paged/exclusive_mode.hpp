@@ -13,7 +13,7 @@ inline namespace v0 {
 namespace cuda {
 
 /// Checked mode of paged memory: while it is on, what is mapped at the arena's addresses is accessible to the device
-/// for as long as launches use it that were let in, and to nobody else.
+/// for as long as launches use it that were let in, and to no others.
 ///
 /// Threads: any, but for `turn_on`: before anything is mapped.
 class exclusive_mode {

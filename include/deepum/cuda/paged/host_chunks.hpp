@@ -57,7 +57,7 @@ class host_chunks {
   static constexpr handle no_memory = 0;
 
   [[nodiscard]] handle create();
-  /// A chunk whose contents are of no use: the device has newer ones, or nobody wants any.
+  /// A chunk whose contents are of no use: the device has newer ones, or none are wanted.
   [[nodiscard]] handle take_outdated();
   void show_locked(block_id b);
 

@@ -274,7 +274,7 @@ DEEPUM_SEPARATE void mapped_memory::finish_out(block_id b, std::uint64_t writes_
   owner_.memory_driver().counters().out_by_command += block_size;
   one_block& copied = at(b);
   if (copied.writes != writes_at_start) {
-    return;  // written meanwhile: nobody knows which bytes the host got
+    return;  // written meanwhile: which bytes the host got is not known
   }
   if (copied.copy == state::garbage) {
     data().poison(b);
