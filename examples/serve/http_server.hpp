@@ -300,7 +300,7 @@ class http_server : private httplib::Server {
         [in_flight, piece = std::move(first)](std::size_t /*offset*/, httplib::DataSink& sink) mutable {
           if (!piece.text.empty() && !sink.write(piece.text.data(), piece.text.size())) return false;
           if (piece.end) {
-            // An answer without its end says that the text has not got one.
+            // An answer without its end says that the text does not have one.
             if (*piece.end == outcome::finished) sink.done();
             return *piece.end == outcome::finished;
           }

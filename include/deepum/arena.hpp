@@ -227,7 +227,7 @@ class arena {
   /// @name What the program knows
   /// Hints: they may be left out, and they may fail. Blocks count that the bytes touch. Places are the host and
   /// `location::device()`, the arena's device, whatever number CUDA has for it.
-  /// @errors  `status::foreign_pointer`, `status::invalid_argument` for a device that the arena has not got.
+  /// @errors  `status::foreign_pointer`, `status::invalid_argument` for a device that the arena does not have.
   /// @{
 
   /// Begins to move the blocks to the device or to the host, and returns. To the device as far as the budget allows.
@@ -640,7 +640,7 @@ class arena {
   void check_place(const char* what, location l) const {
     if (!l.is_host() && l != memory_.place()) {
       throw error(status::invalid_argument, std::string(what) + " to device " + std::to_string(l.index() - 1) +
-                                                ", which this arena has not got: location::device() is its device, "
+                                                ", which this arena does not have: location::device() is its device, "
                                                 "location::host() the host");
     }
   }

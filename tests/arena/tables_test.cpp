@@ -244,7 +244,7 @@ TEST_CASE("a file that is damaged, or of something else, is refused with one lin
   CHECK(mentions(other.log[0], "they are of the policy 'auto', not of 'deepum'"));
   machine smaller("auto", file.path, 32_MiB);
   REQUIRE(smaller.log.size() == 1);
-  CHECK(mentions(smaller.log[0], "names a block that the arena has not got"));
+  CHECK(mentions(smaller.log[0], "names a block that the arena does not have"));
   machine same("auto", file.path);
   CHECK(same.log.empty());
 }

@@ -168,7 +168,7 @@ TEST_CASE("tables that do not fit the one that loads them are refused with the r
   CHECK(refusal_of(save_pairs, load_pairs({8, 2, 4}, arena_blocks)) ==
         "block tables of 8 rows, 2 ways and 3 successors");
   CHECK(refusal_of(save_pairs, load_pairs(tables::shape, 5)) ==
-        "a block table names a block that the arena has not got");
+        "a block table names a block that the arena does not have");
 
   const auto save_footprints = [&](archive_writer& out) { t.footprints.save(out); };
   const auto load_footprints = [](std::uint32_t last_id, std::uint32_t blocks) {
@@ -178,7 +178,7 @@ TEST_CASE("tables that do not fit the one that loads them are refused with the r
   CHECK(refusal_of(save_footprints, load_footprints(1, arena_blocks)) ==
         "a footprint of an execution ID that there is not, or out of order");
   CHECK(refusal_of(save_footprints, load_footprints(40, 4)) ==
-        "a footprint names a block that the arena has not got, or none");
+        "a footprint names a block that the arena does not have, or none");
 }
 
 TEST_CASE("contents that no table can have are refused with the reason") {

@@ -44,7 +44,7 @@ fi
 # What the first page names is in the reference, so that it is a link there.
 for name in $(grep -oE 'deepum::v0::[a-z_:0-9]+(\(\))?' docs/reference/index.md); do
   grep -q ">$name</a>" "$out/html/index.html" || {
-    echo "docs/reference/index.md names $name, which the reference has not got"
+    echo "docs/reference/index.md names $name, which the reference does not have"
     exit 1
   }
 done

@@ -31,7 +31,7 @@ using namespace deepum::literals;
 using deepum::access;
 using deepum::bytes;
 
-/// CUDA's pool, which the fake runtime has not got.
+/// CUDA's pool, which the fake runtime does not have.
 struct pool_state {
   std::set<void*> live{};
   std::vector<std::size_t> sizes{};

@@ -359,7 +359,7 @@ TEST_CASE("needs that no launch can have are refused with the reason, and leave 
                 }));
   };
   const std::string unknown = "a declaration of an execution ID that there is not, or out of order";
-  const std::string beyond = "a launch that uses a block that the arena has not got, or none";
+  const std::string beyond = "a launch that uses a block that the arena does not have, or none";
   CHECK(declared({{1, {reads(3)}}, {2, {updates(0, law_blocks), overwrites(1)}}}) == "loaded");
   CHECK(declared({{2, {reads(3)}}, {1, {reads(3)}}}) == unknown);
   CHECK(declared({{1, {reads(3)}}, {1, {reads(3)}}}) == unknown);

@@ -177,7 +177,7 @@ class schedule_checker {
     if (b.where != place::away) {
       fail(e, name + "is fetched and there");
     } else if (b.alive ? b.on_host != b.newest : b.on_host == 0) {
-      fail(e, name + "is fetched, and the host has not got its contents");
+      fail(e, name + "is fetched, and the host does not have its contents");
     }
     b.where = place::arriving;
     take_room(e);

@@ -60,7 +60,7 @@ struct DeviceReduce {
 
 }  // namespace example_algorithms
 
-// CUDA's pool, which the fake runtime has not got: the examples' storage is large enough.
+// CUDA's pool, which the fake runtime does not have: the examples' storage is large enough.
 extern "C" {
 cudaError_t cudaMallocAsync(void**, std::size_t, cudaStream_t) { return cudaErrorMemoryAllocation; }
 cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaErrorInvalidValue; }

@@ -15,7 +15,7 @@ namespace detail {
 
 [[noreturn]] inline void throw_too_many_elements(std::uint64_t n, std::size_t size) {
   throw error(status::invalid_argument, std::to_string(n) + " elements of " + std::to_string(size) +
-                                            " bytes are more bytes than there are numbers for; is the count negative?");
+                                            " bytes are more bytes than can be counted; is the count negative?");
 }
 
 /// Bytes of `n` elements; of `n` bytes, where `T` is void.

@@ -17,7 +17,7 @@ namespace cuda {
 /// The context of a device that the runtime uses, kept for as long as this lives.
 ///
 /// A thread enters and leaves it by the driver's functions: the runtime's `cudaSetDevice` would make a context on the
-/// device that it goes back to, which the program may not use at all. Where the driver has not got them, that has to
+/// device that it goes back to, which the program may not use at all. Where the driver does not have them, that has to
 /// do.
 class primary_context {
  public:

@@ -152,7 +152,7 @@ class thrust_calls {
   [[nodiscard]] bytes storage_size() const { return storage_.size(); }
 
  private:
-  /// Where the arena has no room, CUDA's pool goes on giving what the storage has not got.
+  /// Where the arena has no room, CUDA's pool goes on giving what the storage does not have.
   void grow() {
     const bytes had = storage_.size();
     if (needed_ > had && !reserves(needed_)) {

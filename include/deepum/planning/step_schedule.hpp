@@ -147,7 +147,7 @@ class step_schedule {
         due_(step_.segments().size()),
         next_use_(step_.segments().size()),
         position_(position) {
-    expects(position < step_.launches(), "a step is followed from a launch that it has not got");
+    expects(position < step_.launches(), "a step is followed from a launch that it does not have");
     find_write_backs();
     for (const step_segment& s : step_.segments()) {
       std::uint32_t gap = s.first_gap + s.gap_count - 1;  // the one after the last use before the position

@@ -116,7 +116,7 @@ class block_table {
       const auto get_block = [&] {
         const block_id b{in.get<std::uint32_t>()};
         if (b != nothing && b.value >= blocks) {
-          in.refuse("a block table names a block that the arena has not got");
+          in.refuse("a block table names a block that the arena does not have");
         }
         return b;
       };

@@ -108,7 +108,7 @@ class footprint {
       e.mode = in.get_enum(access::overwrite);
       e.mode_known = in.get_bool();
       if (e.range.empty() || e.range.begin_value() >= blocks || e.range.count > blocks - e.range.begin_value()) {
-        in.refuse("a footprint names a block that the arena has not got, or none");
+        in.refuse("a footprint names a block that the arena does not have, or none");
       }
       if (!e.mode_known && e.mode != access::update) {
         in.refuse("a footprint takes a guess for more than an update");

@@ -320,7 +320,7 @@ class footprint_predictor {
       a.range.count = in.get<std::uint32_t>();
       a.mode = in.get_enum(access::overwrite);
       if (a.range.empty() || a.range.begin_value() >= blocks || a.range.count > blocks - a.range.begin_value()) {
-        in.refuse("a launch that uses a block that the arena has not got, or none");
+        in.refuse("a launch that uses a block that the arena does not have, or none");
       }
     }
     return all;

@@ -65,10 +65,10 @@ DEEPUM_SEPARATE stream_id engine::open_stream(std::optional<std::uint32_t> looka
     number = inbox_.take_stream_number(detail::inbox::most_streams);
   }
   if (!number) {
-    throw error(
-        status::unsupported,
-        "65536 streams of this arena are open, or closed with launches that have not finished; it numbers no more: "
-        "close streams, or share them");
+    throw error(status::unsupported,
+                "65536 streams of this arena are open, or closed with launches that have not finished; this arena "
+                "opens no more: "
+                "close streams, or share them");
   }
   detail::message m{detail::message::kind::open_stream};
   m.lookahead = lookahead;
