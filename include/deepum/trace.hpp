@@ -29,7 +29,7 @@ struct trace_options {
   bytes block = block_size;                   ///< what a block of the arena has
 };
 
-/// Records what an arena does, for ui.perfetto.dev and `./run report`: launches and their waits by stream, copies,
+/// Records what an arena does, for Perfetto and for the report of a run: launches and their waits by stream, copies,
 /// faults, evictions, bytes on the device; what each launch declares, which contents die, and the step that the policy
 /// recognises.
 ///

@@ -67,8 +67,7 @@ DEEPUM_SEPARATE stream_id engine::open_stream(std::optional<std::uint32_t> looka
   if (!number) {
     throw error(status::unsupported,
                 "65536 streams of this arena are open, or closed with launches that have not finished; this arena "
-                "opens no more: "
-                "close streams, or share them");
+                "opens no more: close streams, or share them");
   }
   detail::message m{detail::message::kind::open_stream};
   m.lookahead = lookahead;
