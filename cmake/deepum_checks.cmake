@@ -109,6 +109,10 @@ if(DEEPUM_HAVE_CUDA)
     nvcc.interop LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_90,code=sm_90
     --expt-relaxed-constexpr -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" ${kernel_helper_flags} -c
     "${PROJECT_SOURCE_DIR}/tests/nvcc/interop.cu" -o "${checks_dir}/interop.o")
+  deepum_register_test(
+    nvcc.common_names LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_90,code=sm_90
+    --expt-relaxed-constexpr -Xcompiler -Wshadow,-Werror "-I${PROJECT_SOURCE_DIR}/include" -c
+    "${PROJECT_SOURCE_DIR}/tests/headers/common_names.cu" -o "${checks_dir}/common_names.o")
   # Fetches headers, and so belongs to ./run test --full, which says where to keep them.
   if(DEFINED ENV{DEEPUM_OLDER_TOOLKITS})
     deepum_register_test(nvcc.older_toolkits LABELS check cuda COMMAND

@@ -96,29 +96,29 @@ class arena {
   /// the log, and nothing else.
   /// @errors  `status::invalid_argument` for a policy that does not exist and for a budget below one block; those of
   ///          the memory kind.
-  explicit arena(device_type& gpu, arena_options options = {})
-      : policy_name_(after_environment(options)),
-        reports_(options.log),
-        memory_(gpu, checked_capacity(gpu, options)),
-        engine_(memory_, chosen(options, policy_name_),
-                engine_options{.budget = first_budget(gpu, options),
-                               .headroom = options.headroom,
-                               .log = options.log,
-                               .observer = reports_.observed(std::move(options.observer), block(), policy_name_)}),
+  explicit arena(device_type& on, arena_options with = {})
+      : policy_name_(after_environment(with)),
+        reports_(with.log),
+        memory_(on, checked_capacity(on, with)),
+        engine_(memory_, chosen(with, policy_name_),
+                engine_options{.budget = first_budget(on, with),
+                               .headroom = with.headroom,
+                               .log = with.log,
+                               .observer = reports_.observed(std::move(with.observer), block(), policy_name_)}),
         table_(reinterpret_cast<std::uintptr_t>(memory_.base()), memory_.capacity(), memory_.block()),
         probe_(memory_),
-        log_(options.log),
+        log_(with.log),
         lender_(*this) {
     if constexpr (requires { memory_.description(); }) {
       // That there is no feed, or a worse one, is worth a line in any case.
-      if (options.log && (wanted_verbosity() >= verbosity::set_up || memory_.fault_feed() != "driver")) {
-        options.log(memory_.description());
+      if (with.log && (wanted_verbosity() >= verbosity::set_up || memory_.fault_feed() != "driver")) {
+        with.log(memory_.description());
       }
     }
-    if (!options.tables.empty()) {
-      load_tables(options.tables, options.log);
+    if (!with.tables.empty()) {
+      load_tables(with.tables, with.log);
     }
-    if (options.checked) {
+    if (with.checked) {
       order_ = std::make_unique<detail::launch_order>();
       if constexpr (faultless_memory_kind<Memory>) {
         memory_.guard();
@@ -126,8 +126,8 @@ class arena {
       }
     }
     memory_.attach([this] { engine_.pump(); });
-    if (options.checked || options.zero_new) {
-      new_memory_ = std::make_unique<detail::new_memory<arena>>(*this, options.zero_new, order_.get());
+    if (with.checked || with.zero_new) {
+      new_memory_ = std::make_unique<detail::new_memory<arena>>(*this, with.zero_new, order_.get());
     }
   }
   ~arena() {

@@ -32,10 +32,10 @@ struct dim {
         z(z_extent) {}
   /// `dim3`, and what else consists of three unsigned numbers x, y and z.
   template <detail::extent Extent>
-  constexpr dim(const Extent& e)  // NOLINT(google-explicit-constructor): as in CUDA
-      : x(e.x),
-        y(e.y),
-        z(e.z) {}
+  constexpr dim(const Extent& extent)  // NOLINT(google-explicit-constructor): as in CUDA
+      : x(extent.x),
+        y(extent.y),
+        z(extent.z) {}
 
   friend constexpr bool operator==(dim, dim) = default;
 };

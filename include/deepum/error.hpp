@@ -30,13 +30,13 @@ enum class status : int {
 /// Thrown by set-up and allocation. Hints, destructors and the migration thread never throw it.
 class error : public std::runtime_error {
  public:
-  /// @param code     Why, for programs.
-  /// @param message  One line: what was wrong, and what to do.
-  /// @param api      The call that failed, "" where there is none.
-  /// @param native   The numeric status of that call, 0 where there is none.
-  error(status code, const std::string& message, std::string_view api = {}, int native = 0,
+  /// @param code         Why, for programs.
+  /// @param description  One line: what was wrong, and what to do.
+  /// @param api          The call that failed, "" where there is none.
+  /// @param native       The numeric status of that call, 0 where there is none.
+  error(status code, const std::string& description, std::string_view api = {}, int native = 0,
         std::source_location where = std::source_location::current())
-      : std::runtime_error(message),
+      : std::runtime_error(description),
         code_(code),
         native_(native),
         api_(api),

@@ -21,15 +21,19 @@ inline namespace v0 {
 template <class T>
 class host_view {
  public:
-  /// @param arena  What the memory belongs to.
-  /// @param p, n   Elements of it; none at all is fine.
+  /// @param holder                   The arena that the memory belongs to.
+  /// @param first_element, elements  Elements of it; none at all is fine.
   /// @errors       `status::foreign_pointer`, `status::invalid_argument` for more bytes than can be counted. Blocks
   ///               while blocks move.
   template <class Arena>
-  host_view(Arena& arena, T* p, std::size_t n, access mode)
-      : elements_(reinterpret_cast<T*>(arena.begin_host_access(p, detail::bytes_of_elements<T>(n), mode)), n) {
+  host_view(Arena& holder, T* first_element, std::size_t elements, access mode)
+      : elements_(
+            reinterpret_cast<T*>(holder.begin_host_access(first_element, detail::bytes_of_elements<T>(elements), mode)),
+            elements) {
     if constexpr (Arena::host_uses_other_addresses) {
-      end_ = [&arena, p, n, mode] { arena.end_host_access(p, detail::bytes_of_elements<T>(n), mode); };
+      end_ = [&holder, first_element, elements, mode] {
+        holder.end_host_access(first_element, detail::bytes_of_elements<T>(elements), mode);
+      };
     }
   }
   ~host_view() {

@@ -59,10 +59,10 @@ class stream {
 
   /// A stream of its own: ordered with no other one, and with the default stream as `stream_options::blocking` says.
   /// @errors  `status::unsupported` for more streams than an arena numbers; those of the device.
-  explicit stream(arena<Memory>& owner, stream_options options = {})
-      : arena_(owner),
-        native_(owner.memory(), options.blocking),
-        id_(owner.engine().open_stream(options.lookahead)) {
+  explicit stream(arena<Memory>& memory_of, stream_options chosen = {})
+      : arena_(memory_of),
+        native_(memory_of.memory(), chosen.blocking),
+        id_(memory_of.engine().open_stream(chosen.lookahead)) {
     arena_.stream_opened();
   }
   /// On a stream that the program has, the default stream too: launches keep their order with all that the program
@@ -145,14 +145,15 @@ class stream {
     }
     check_transfer("memcpy", nullptr, {to, n, access::overwrite});
     check_transfer("memcpy", nullptr, {from, n, access::read});
-    return in_pieces(to, from, n, [&](bytes begin, bytes size) {
-      std::byte* const t = static_cast<std::byte*>(to) + begin.count;
-      const std::byte* const f = static_cast<const std::byte*>(from) + begin.count;
-      if (!recording_ && !fit_together(t, f)) {
-        return copy_staged(nullptr, t, nullptr, f, size);
+    return in_pieces(to, from, n, [&](bytes begin, bytes piece) {
+      std::byte* const begin_to = static_cast<std::byte*>(to) + begin.count;
+      const std::byte* const begin_from = static_cast<const std::byte*>(from) + begin.count;
+      if (!recording_ && !fit_together(begin_to, begin_from)) {
+        return copy_staged(nullptr, begin_to, nullptr, begin_from, piece);
       }
-      const std::array<operand, 2> operands{operand{t, size, access::overwrite}, operand{f, size, access::read}};
-      return transfer("memcpy", operands, [&] { native_.copy(t, f, size.count); });
+      const std::array<operand, 2> operands{operand{begin_to, piece, access::overwrite},
+                                            operand{begin_from, piece, access::read}};
+      return transfer("memcpy", operands, [&] { native_.copy(begin_to, begin_from, piece.count); });
     });
   }
   /// `memcpy`, and returns when the copy is done, as `cudaMemcpy` does: behind what this stream holds, and behind
@@ -169,10 +170,10 @@ class stream {
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) {
     check_transfer("memset", nullptr, {to, n, access::overwrite});
-    return in_pieces(to, nullptr, n, [&](bytes begin, bytes size) {
-      std::byte* const t = static_cast<std::byte*>(to) + begin.count;
-      const std::array<operand, 1> operands{operand{t, size, access::overwrite}};
-      return transfer("memset", operands, [&] { native_.fill(t, value, size.count); });
+    return in_pieces(to, nullptr, n, [&](bytes begin, bytes piece) {
+      std::byte* const begin_to = static_cast<std::byte*>(to) + begin.count;
+      const std::array<operand, 1> operands{operand{begin_to, piece, access::overwrite}};
+      return transfer("memset", operands, [&] { native_.fill(begin_to, value, piece.count); });
     });
   }
 
@@ -258,28 +259,28 @@ class stream {
   class open_launch {
    public:
     /// @param copies  It is a copy or fill of the library's own.
-    open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const operand> operands,
+    open_launch(stream& on, std::string_view launch_name, launch_signature signature, std::span<const operand> operands,
                 bool complete, bool copies = false)
-        : owner_(s),
+        : owner_(on),
           copies_(copies) {
-      if (!s.recording_ && s.arena_.order() == nullptr && s.arena_.new_memory() == nullptr) {
-        refuse_capture(s, name);
-        launch_record record = record_of(name, signature, complete);
-        const launch_id id = s.arena_.submit(std::move(record), operands, s.declared_);
-        begin(id, name, s.declared_.operands, complete, nullptr, {});
+      if (!on.recording_ && on.arena_.order() == nullptr && on.arena_.new_memory() == nullptr) {
+        refuse_capture(on, launch_name);
+        launch_record record = record_of(launch_name, signature, complete);
+        const launch_id id = on.arena_.submit(std::move(record), operands, on.declared_);
+        begin(id, launch_name, on.declared_.operands, complete, nullptr, {});
         return;
       }
-      s.arena_.name_operands(name, operands, s.declared_.operands);
-      if (s.recording_) {
-        s.recording_->add(name, s.declared_.operands, complete);
+      on.arena_.name_operands(launch_name, operands, on.declared_.operands);
+      if (on.recording_) {
+        on.recording_->add(launch_name, on.declared_.operands, complete);
       } else {
-        open(name, signature, s.declared_.operands, complete);
+        open(launch_name, signature, on.declared_.operands, complete);
       }
     }
-    open_launch(stream& s, std::string_view name, launch_signature signature, std::span<const named_operand> operands,
-                bool complete)
-        : owner_(s) {
-      open(name, signature, operands, complete);
+    open_launch(stream& on, std::string_view launch_name, launch_signature signature,
+                std::span<const named_operand> operands, bool complete)
+        : owner_(on) {
+      open(launch_name, signature, operands, complete);
     }
     ~open_launch() {
       if (id_.valid()) {
@@ -399,12 +400,12 @@ class stream {
   launch_id launch_as(detail::parameter_list<Parameters...> /*of the kernel*/, std::string_view name, dim grid,
                       dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::argument_reader<sizeof...(Args)> reader(name);
-    [[maybe_unused]] const auto offset_of = [&](const void* p) {
-      const std::optional<bytes> offset = arena_.offset_of(p);
-      if (!offset) {
-        arena_.refuse_other_arena(name, "argument", reader.position(), p);
+    [[maybe_unused]] const auto offset_of = [&](const void* first_byte) {
+      const std::optional<bytes> place = arena_.offset_of(first_byte);
+      if (!place) {
+        arena_.refuse_other_arena(name, "argument", reader.position(), first_byte);
       }
-      return offset;
+      return place;
     };
     (reader.template read<Parameters>(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
     open_launch opened(*this, name, reader.signature(), reader.operands(), reader.complete());
@@ -434,7 +435,7 @@ class stream {
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const {
     signature_builder signature(name);
     for (const operand& o : operands) {
-      detail::sign(signature, o, [this](const void* p) { return arena_.offset_of(p); });
+      detail::sign(signature, o, [this](const void* first_byte) { return arena_.offset_of(first_byte); });
     }
     return signature.finish();
   }
@@ -534,27 +535,28 @@ class stream {
       std::vector<operand> operands{};
     };
     std::vector<part> parts{{.lender = nullptr, .operands = {}}};
-    const auto add = [&](detail::lending_arena* lender, const operand& o) {
-      const auto it = std::find_if(parts.begin(), parts.end(), [&](const part& p) { return p.lender == lender; });
-      (it != parts.end() ? *it : parts.emplace_back(part{lender, {}})).operands.push_back(o);
+    const auto add = [&](detail::lending_arena* lender, const operand& each) {
+      const auto it =
+          std::find_if(parts.begin(), parts.end(), [&](const part& each_part) { return each_part.lender == lender; });
+      (it != parts.end() ? *it : parts.emplace_back(part{lender, {}})).operands.push_back(each);
     };
     add(to_other, written);
     add(from_other, read);
     // In one order in all threads, so that two of them do not wait for what the other one has been lent.
-    const auto place = [this](const part& p) -> const void* {
-      return p.lender != nullptr ? p.lender : arena_.lends_as();
+    const auto place = [this](const part& each_part) -> const void* {
+      return each_part.lender != nullptr ? each_part.lender : arena_.lends_as();
     };
     std::sort(parts.begin(), parts.end(),
-              [&](const part& a, const part& b) { return std::less<>()(place(a), place(b)); });
+              [&](const part& earlier, const part& later) { return std::less<>()(place(earlier), place(later)); });
     launch_id made{};
-    const auto with_all_from = [&](auto&& self, std::size_t i) -> void {
-      if (i == parts.size()) {
+    const auto with_all_from = [&](auto&& self, std::size_t next_part) -> void {
+      if (next_part == parts.size()) {
         native_.copy(to, from, n.count);
         native_.synchronize();
-      } else if (parts[i].lender != nullptr) {
-        parts[i].lender->lend("memcpy", parts[i].operands, [&] { self(self, i + 1); });
+      } else if (parts[next_part].lender != nullptr) {
+        parts[next_part].lender->lend("memcpy", parts[next_part].operands, [&] { self(self, next_part + 1); });
       } else {
-        made = transfer("memcpy", parts[i].operands, [&] { self(self, i + 1); });
+        made = transfer("memcpy", parts[next_part].operands, [&] { self(self, next_part + 1); });
       }
     };
     with_all_from(with_all_from, 0);

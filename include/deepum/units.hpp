@@ -23,9 +23,9 @@ struct bytes {
   std::uint64_t count = 0;
 
   constexpr bytes() = default;
-  constexpr explicit bytes(std::uint64_t n) : count(n) {}
+  constexpr explicit bytes(std::uint64_t number) : count(number) {}
   template <std::integral Number>
-  constexpr explicit bytes(Number n) : count(static_cast<std::uint64_t>(n)) {}
+  constexpr explicit bytes(Number number) : count(static_cast<std::uint64_t>(number)) {}
   /// Does not compile: a number by itself does not say what it counts. The other ones go before where both can.
   template <std::integral Number, class... Nothing>
     requires(sizeof...(Nothing) == 0)

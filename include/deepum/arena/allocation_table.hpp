@@ -56,13 +56,13 @@ struct liveness_change {
 /// Addresses are numbers here; nothing is ever dereferenced. Not synchronised: the arena calls it under its lock.
 class allocation_table {
  public:
-  /// @param base      Address of the first byte, aligned to a block.
-  /// @param capacity  Whole blocks.
-  /// @param block     Size of one.
-  allocation_table(std::uintptr_t base, bytes capacity, bytes block)
-      : base_(base),
-        space_(capacity, block),
-        live_(static_cast<std::uint32_t>(capacity / block), block_grid{block}) {}
+  /// @param first_byte  Address of the first byte, aligned to a block.
+  /// @param capacity    Whole blocks.
+  /// @param unit        Size of one.
+  allocation_table(std::uintptr_t first_byte, bytes capacity, bytes unit)
+      : base_(first_byte),
+        space_(capacity, unit),
+        live_(static_cast<std::uint32_t>(capacity / unit), block_grid{unit}) {}
 
   /// @param size       1 byte or more.
   /// @param alignment  A power of two; at least 256 bytes is given.

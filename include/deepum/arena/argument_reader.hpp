@@ -60,7 +60,7 @@ void sign_value(signature_builder& signature, const Argument& argument, const Of
 template <std::size_t MaxOperands>
 class argument_reader {
  public:
-  explicit argument_reader(std::string_view name) : name_(name), signature_(name) {}
+  explicit argument_reader(std::string_view kernel_name) : name_(kernel_name), signature_(kernel_name) {}
 
   /// @tparam Parameter  Of the kernel, for this argument; void where it is not known.
   /// @param offset_of   As for `sign`.

@@ -23,7 +23,10 @@ class array {
  public:
   array() = default;
   /// @errors  Those of `arena::allocate`.
-  array(arena<Memory>& owner, std::size_t n) : owner_(&owner), data_(owner.template allocate<T>(n)), size_(n) {}
+  array(arena<Memory>& owner, std::size_t elements)
+      : owner_(&owner),
+        data_(owner.template allocate<T>(elements)),
+        size_(elements) {}
   /// Takes the memory over; `other` is empty then.
   array(array&& other) noexcept
       : owner_(other.owner_),

@@ -69,7 +69,7 @@ class launch_order {
   class turn {
    public:
     /// Waits for it.
-    explicit turn(launch_order& order) : order_(order) {
+    explicit turn(launch_order& of) : order_(of) {
       order_.mutex_.lock();
       outer_ = std::exchange(order_.current_, this);
     }
@@ -153,9 +153,9 @@ class launch_order {
 class access_for {
  public:
   /// @param checked  Whether the arena is in checked mode.
-  access_for(memory_space& memory, std::vector<block_access> blocks, bool checked)
-      : memory_(checked ? &memory : nullptr),
-        blocks_(std::move(blocks)) {
+  access_for(memory_space& space, std::vector<block_access> wanted, bool checked)
+      : memory_(checked ? &space : nullptr),
+        blocks_(std::move(wanted)) {
     begin();
   }
   ~access_for() { end(); }
@@ -194,22 +194,22 @@ class launch_check : private launch_order::turn {
   using stream_type = typename memory_type::stream_type;
 
   /// Waits for its turn.
-  /// @param queue     Where it is going to be. Outlives this.
-  /// @param blocks    That it may touch.
+  /// @param on        Where it is going to be. Outlives this.
+  /// @param touched   That it may touch.
   /// @param complete  It touches nothing else, so that what it reads is not reached in another way.
   /// @param copies    It is the library's own copy or fill, which does what it says.
   /// @errors          Those of the device. Then nothing has changed.
-  launch_check(Arena& owner, launch_order& order, stream_type& queue, std::string_view name,
-               std::span<const named_operand> operands, std::vector<block_access> blocks, bool complete, bool copies)
-      : turn(order),
-        owner_(owner),
-        order_(order),
+  launch_check(Arena& holder, launch_order& one_at_a_time, stream_type& on, std::string_view launch_name,
+               std::span<const named_operand> operands, std::vector<block_access> touched, bool complete, bool copies)
+      : turn(one_at_a_time),
+        owner_(holder),
+        order_(one_at_a_time),
         interrupted_(outer()),
-        queue_(queue),
-        name_(name),
+        queue_(on),
+        name_(launch_name),
         operands_(operands.begin(), operands.end()),
-        blocks_(std::move(blocks)),
-        access_(owner.memory(), blocks_, true) {
+        blocks_(std::move(touched)),
+        access_(holder.memory(), blocks_, true) {
     try {
       order_.refuse_after_failure();  // of the launch that this one has interrupted
       if (!copies) {
@@ -309,7 +309,7 @@ class launch_check : private launch_order::turn {
   // --- what is only read -------------------------------------------------------------------------------------------
 
   void note_read() {
-    const std::vector<byte_interval> written = intervals([](access m) { return m != access::read; });
+    const std::vector<byte_interval> written = intervals([](access how) { return how != access::read; });
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       if (operands_[i].mode == access::read) {
         for (const byte_interval& w : without(interval_of(operands_[i].where.span), written)) {
@@ -321,8 +321,8 @@ class launch_check : private launch_order::turn {
       const std::vector<byte_interval> named = intervals([](access) { return true; });
       const std::uint64_t block = owner_.block().count;
       for (const block_access& a : blocks_) {
-        const bool only_read = std::none_of(blocks_.begin(), blocks_.end(), [&](const block_access& b) {
-          return b.mode != access::read && b.range.overlaps(a.range);
+        const bool only_read = std::none_of(blocks_.begin(), blocks_.end(), [&](const block_access& opened) {
+          return opened.mode != access::read && opened.range.overlaps(a.range);
         });
         if (a.mode == access::read && only_read) {
           for (const byte_interval& w : without({a.range.begin_value() * block, a.range.end_value() * block}, named)) {
@@ -353,10 +353,10 @@ class launch_check : private launch_order::turn {
   }
   [[nodiscard]] std::vector<std::uint64_t> sums_of(byte_interval where) {
     std::vector<std::uint64_t> sums;
-    for_each_piece(where, [&](std::uint64_t /*at*/, std::span<const std::byte> found) {
-      for (std::size_t i = 0; i < found.size(); i += summed) {
-        const std::size_t n = std::min(summed, found.size() - i);
-        sums.push_back(absorb_bytes(hash_key_c, n, found.data() + i, n));
+    for_each_piece(where, [&](std::uint64_t /*at*/, std::span<const std::byte> bytes_there) {
+      for (std::size_t at = 0; at < bytes_there.size(); at += summed) {
+        const std::size_t length_there = std::min(summed, bytes_there.size() - at);
+        sums.push_back(absorb_bytes(hash_key_c, length_there, bytes_there.data() + at, length_there));
       }
     });
     return sums;
@@ -365,15 +365,15 @@ class launch_check : private launch_order::turn {
   // --- what is overwritten -----------------------------------------------------------------------------------------
 
   void note_overwritten() {
-    const std::vector<byte_interval> kept = intervals([](access m) { return m != access::overwrite; });
+    const std::vector<byte_interval> kept = intervals([](access how) { return how != access::overwrite; });
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       if (operands_[i].mode == access::overwrite) {
         for (const byte_interval& w : without(interval_of(operands_[i].where.span), kept)) {
           overwritten_.push_back({w, i, {}});
           overwritten& o = overwritten_.back();
           o.before.reserve(w.end - w.begin);
-          for_each_piece(w, [&](std::uint64_t /*at*/, std::span<const std::byte> found) {
-            o.before.insert(o.before.end(), found.begin(), found.end());
+          for_each_piece(w, [&](std::uint64_t /*at*/, std::span<const std::byte> bytes_there) {
+            o.before.insert(o.before.end(), bytes_there.begin(), bytes_there.end());
           });
         }
       }
@@ -421,14 +421,14 @@ class launch_check : private launch_order::turn {
       };
       for_each_piece({first, std::max(first, o.where.end / sizeof mark * sizeof mark)},
                      [&](std::uint64_t at, std::span<const std::byte> bytes_there) {
-                       for (std::size_t i = 0; i < bytes_there.size(); i += sizeof mark) {
-                         std::uint32_t pattern = 0;
-                         std::memcpy(&pattern, bytes_there.data() + i, sizeof pattern);
-                         if (pattern == mark && run.end == at + i) {
+                       for (std::size_t from_here = 0; from_here < bytes_there.size(); from_here += sizeof mark) {
+                         std::uint32_t four_bytes = 0;
+                         std::memcpy(&four_bytes, bytes_there.data() + from_here, sizeof four_bytes);
+                         if (four_bytes == mark && run.end == at + from_here) {
                            run.end += sizeof mark;
-                         } else if (pattern == mark) {
+                         } else if (four_bytes == mark) {
                            end_run();
-                           run = {at + i, at + i + sizeof mark};
+                           run = {at + from_here, at + from_here + sizeof mark};
                          }
                        }
                      });

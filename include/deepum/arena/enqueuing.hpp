@@ -17,11 +17,11 @@ namespace detail {
 /// launch. They nest.
 class enqueuing {
  public:
-  /// @param owner  The arena of the launch.
-  enqueuing(const void* owner, launch_id id, stream_id stream)
-      : owner_(owner),
-        id_(id),
-        stream_(stream),
+  /// @param holder  The arena of the launch.
+  enqueuing(const void* holder, launch_id which, stream_id on)
+      : owner_(holder),
+        id_(which),
+        stream_(on),
         outer_(innermost()) {
     innermost() = this;
   }

@@ -31,8 +31,8 @@ inline bool note_name(std::set<std::string, std::less<>>& names, std::string_vie
 /// Not synchronised: the arena calls it under its lock.
 class given_up_memory {
  public:
-  /// @param table  Outlives it.
-  explicit given_up_memory(allocation_table& table) : table_(table) {}
+  /// @param allocations  Outlives it.
+  explicit given_up_memory(allocation_table& allocations) : table_(allocations) {}
 
   /// Whether some of it is among what the operands name. Cost: nothing while all that is allocated is of value.
   [[nodiscard]] bool is_used_by(std::span<const named_operand> operands) const {

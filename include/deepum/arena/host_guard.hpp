@@ -23,12 +23,12 @@ namespace detail {
 /// A handler for SIGSEGV is put before that of the program, which is called after it. Threads: any.
 class host_guard {
  public:
-  host_guard(const void* base, bytes size) {
+  host_guard(const void* first_byte, bytes extent) {
     install();
     for (entry& e : guarded().entries) {
       std::uintptr_t none = 0;
-      if (e.begin.compare_exchange_strong(none, reinterpret_cast<std::uintptr_t>(base))) {
-        e.size.store(size.count);
+      if (e.begin.compare_exchange_strong(none, reinterpret_cast<std::uintptr_t>(first_byte))) {
+        e.size.store(extent.count);
         mine_ = &e;
         return;
       }

@@ -185,7 +185,7 @@ class lender final : public lending_arena {
 
   /// A launch on a stream of its own, which ends with it.
   struct opened {
-    explicit opened(arena<Memory>& a) : owner(a), marker(a.memory()), stream(a.engine().open_stream({})) {
+    explicit opened(arena<Memory>& lent) : owner(lent), marker(lent.memory()), stream(lent.engine().open_stream({})) {
       owner.stream_opened();
     }
     ~opened() {

@@ -58,14 +58,15 @@ class new_memory {
   using memory_type = typename Arena::memory_type;
   using range = unfilled_bytes::range;
 
-  /// @param zero   New memory reads as zero.
-  /// @param order  In checked mode; else null. There new memory that is not to read as zero, and what is given up,
-  ///               reads as poison.
-  new_memory(Arena& owner, bool zero, launch_order* order)
-      : owner_(owner),
-        fill_new_with_(zero ? filling::zero : filling::poison),
-        order_(order),
-        handed_out_(static_cast<std::size_t>(owner.capacity() / owner.block())) {}
+  /// @param reads_as_zero  New memory reads as zero.
+  /// @param one_at_a_time  In checked mode; else null. There new memory that is not to read as zero reads as poison,
+  /// and
+  ///                       so does what is given up.
+  new_memory(Arena& holder, bool reads_as_zero, launch_order* one_at_a_time)
+      : owner_(holder),
+        fill_new_with_(reads_as_zero ? filling::zero : filling::poison),
+        order_(one_at_a_time),
+        handed_out_(static_cast<std::size_t>(holder.capacity() / holder.block())) {}
   ~new_memory() = default;
   new_memory(const new_memory&) = delete;
   new_memory& operator=(const new_memory&) = delete;
@@ -115,7 +116,7 @@ class new_memory {
   class spared {
    public:
     spared() = default;
-    spared(new_memory& owner, std::vector<range> ranges) : owner_(&owner), ranges_(std::move(ranges)) {}
+    spared(new_memory& holder, std::vector<range> ranges) : owner_(&holder), ranges_(std::move(ranges)) {}
     spared(spared&& other) noexcept : owner_(other.owner_), ranges_(std::exchange(other.ranges_, {})) {}
     spared& operator=(spared&& other) noexcept {
       owner_ = other.owner_;
@@ -234,7 +235,7 @@ class new_memory {
         }
       }
     }
-    std::erase_if(taken, [](const range& r) { return r.begin >= r.end; });
+    std::erase_if(taken, [](const range& part) { return part.begin >= part.end; });
     return taken;
   }
 
@@ -247,7 +248,7 @@ class new_memory {
       std::unique_lock lock(mutex_);
       filled_.wait(lock, [&] {
         return std::none_of(being_filled_.begin(), being_filled_.end(),
-                            [&](const range& r) { return r.begin < end && begin < r.end; });
+                            [&](const range& part) { return part.begin < end && begin < part.end; });
       });
       mine = unfilled_.take(begin, end);
       being_filled_.insert(being_filled_.end(), mine.begin(), mine.end());
@@ -283,7 +284,7 @@ class new_memory {
 
   /// What a fill is given to: one for each thread that fills at the same time.
   struct filler {
-    explicit filler(Arena& a) : owner(a), queue(a.memory()), stream(a.engine().open_stream({})) {}
+    explicit filler(Arena& holder) : owner(holder), queue(holder.memory()), stream(holder.engine().open_stream({})) {}
     ~filler() { owner.engine().close_stream(stream); }
     filler(const filler&) = delete;
     filler& operator=(const filler&) = delete;

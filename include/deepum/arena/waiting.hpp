@@ -30,10 +30,10 @@ void wait_until(memory_space& memory, Done&& done) {
 class long_wait {
  public:
   /// @param log  May be empty. Both outlive it.
-  long_wait(memory_space& memory, const std::function<void(std::string_view)>& log)
-      : memory_(memory),
+  long_wait(memory_space& space, const std::function<void(std::string_view)>& log)
+      : memory_(space),
         log_(log),
-        began_(memory.now()) {}
+        began_(space.now()) {}
 
   /// @param what  () -> std::string: what it waits for.
   template <class Done, class What>

@@ -55,8 +55,8 @@ static_assert(sizeof(archive_header) == 40 && std::is_trivially_copyable_v<archi
 /// Not synchronised.
 class archive_writer {
  public:
-  /// @param block  Size of the blocks that the tables name.
-  explicit archive_writer(bytes block) : data_(sizeof(detail::archive_header)), block_(block) {}
+  /// @param unit  Size of the blocks that the tables name.
+  explicit archive_writer(bytes unit) : data_(sizeof(detail::archive_header)), block_(unit) {}
 
   /// Appends a whole number, `bool` or enumerator.
   template <class T>
@@ -105,8 +105,8 @@ class archive_writer {
 class archive_reader {
  public:
   /// @param archive  Must outlive the reader.
-  /// @param block    Size of the blocks that its tables have to name.
-  archive_reader(std::span<const std::byte> archive, bytes block) {
+  /// @param unit     Size of the blocks that its tables have to name.
+  archive_reader(std::span<const std::byte> archive, bytes unit) {
     detail::archive_header header;
     if (archive.size() < sizeof header) {
       refuse("shorter than its header");
@@ -122,7 +122,7 @@ class archive_reader {
       refuse("version " + std::to_string(header.version) + " of the format; only version " +
              std::to_string(detail::archive_header::current_version) + " is known");
     }
-    if (header.block_bytes != block.count) {
+    if (header.block_bytes != unit.count) {
       refuse("written for blocks of " + std::to_string(header.block_bytes) + " bytes");
     }
     rest_ = archive.subspan(sizeof header);

@@ -97,7 +97,7 @@ template <class Predicate, class Visit>
 void for_each_split(block_range range, Predicate&& holds, Visit&& visit) {
   while (!range.empty()) {
     const bool wanted = holds(range.first);
-    const std::uint32_t run = count_prefix(range, [&](block_id b) { return holds(b) == wanted; });
+    const std::uint32_t run = count_prefix(range, [&](block_id at) { return holds(at) == wanted; });
     visit(block_range{range.first, run}, wanted);
     advance(range, run);
   }

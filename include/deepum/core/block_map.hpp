@@ -42,13 +42,13 @@ struct block_state {
 /// The engine alone changes it; a policy sees it as const. Not synchronised.
 class block_map {
  public:
-  /// @param blocks  Number of blocks in the arena's address range.
-  /// @param device  The device whose memory is being managed.
-  /// @param budget  Device memory that the arena may hold, in blocks.
-  /// @param grid    How that range is cut into blocks.
-  block_map(std::uint32_t blocks, location device, std::uint32_t budget, block_grid grid)
-      : states_(blocks),
-        by_migration_(blocks),
+  /// @param block_count  Number of blocks in the arena's address range.
+  /// @param device       The device whose memory is being managed.
+  /// @param budget       Device memory that the arena may hold, in blocks.
+  /// @param grid         How that range is cut into blocks.
+  block_map(std::uint32_t block_count, location device, std::uint32_t budget, block_grid grid)
+      : states_(block_count),
+        by_migration_(block_count),
         device_(device),
         grid_(grid),
         budget_(budget) {}

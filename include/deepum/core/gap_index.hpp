@@ -34,11 +34,11 @@ class gap_index {
   };
 
   /// @param granularity, block  Powers of two. Every gap begins and ends at a multiple of the first.
-  gap_index(std::uint64_t granularity, std::uint64_t block)
+  gap_index(std::uint64_t granularity, std::uint64_t unit)
       : granularity_(granularity),
-        block_(block),
+        block_(unit),
         alignments_(
-            std::min<std::size_t>(most_alignments, static_cast<std::size_t>(std::countr_zero(block)) -
+            std::min<std::size_t>(most_alignments, static_cast<std::size_t>(std::countr_zero(unit)) -
                                                        static_cast<std::size_t>(std::countr_zero(granularity)))) {}
 
   void insert(gap g) {

@@ -19,8 +19,8 @@ class index_list {
  public:
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
-  /// @param size  The numbers below it take no more memory later.
-  explicit index_list(std::size_t size = 0) : links_(size + 1) { links_[ends] = {ends, ends}; }
+  /// @param indices  The numbers below it take no more memory later.
+  explicit index_list(std::size_t indices = 0) : links_(indices + 1) { links_[ends] = {ends, ends}; }
 
   [[nodiscard]] bool empty() const { return links_[ends].after == ends; }
   [[nodiscard]] bool contains(std::uint32_t i) const {

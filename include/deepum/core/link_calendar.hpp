@@ -43,10 +43,10 @@ class link_calendar {
   std::uint32_t visit(std::uint32_t first, std::uint32_t last, std::uint32_t count, Visit&& each) {
     std::uint32_t got = 0;
     const auto visit_from = [&](std::uint32_t begin, std::uint32_t end) {
-      for (std::uint32_t w = next_open(begin); w <= end && got != count; w = next_open(w + 1)) {
-        const std::uint32_t blocks = std::min(count - got, room_[w]);
-        got += blocks;
-        each(w, blocks);
+      for (std::uint32_t window = next_open(begin); window <= end && got != count; window = next_open(window + 1)) {
+        const std::uint32_t taken = std::min(count - got, room_[window]);
+        got += taken;
+        each(window, taken);
       }
     };
     if (first <= last) {

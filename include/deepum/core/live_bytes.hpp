@@ -22,9 +22,12 @@ inline namespace v0 {
 /// of it does not. Not synchronised. Cost of a change: the blocks of the range, and the inactive ranges in it.
 class live_bytes {
  public:
-  /// @param blocks  Number of blocks in the arena's address range.
-  /// @param grid    How that range is cut into blocks.
-  live_bytes(std::uint32_t blocks, block_grid grid) : block_(grid.block()), allocated_(blocks), live_(blocks) {}
+  /// @param block_count  Number of blocks in the arena's address range.
+  /// @param units        How that range is cut into blocks.
+  live_bytes(std::uint32_t block_count, block_grid units)
+      : block_(units.block()),
+        allocated_(block_count),
+        live_(block_count) {}
 
   [[nodiscard]] liveness of(block_id b) const {
     if (live_[b.value] > 0) {

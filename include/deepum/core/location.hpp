@@ -37,7 +37,7 @@ class location {
 class copy_set {
  public:
   constexpr copy_set() = default;
-  constexpr explicit copy_set(location l) : bits_(bit(l)) {}
+  constexpr explicit copy_set(location place) : bits_(bit(place)) {}
 
   [[nodiscard]] constexpr bool at(location l) const { return (bits_ & bit(l)) != 0; }
   [[nodiscard]] constexpr bool only_at(location l) const { return bits_ == bit(l); }

@@ -28,14 +28,14 @@ class range_allocator {
   static constexpr bytes largest_block = 32_MiB;  ///< that a block may be
 
   /// @param capacity  Length of the address range; a multiple of `granularity`.
-  /// @param block     Size of a block, a power of two of at most 32 MiB.
-  range_allocator(bytes capacity, bytes block)
+  /// @param unit      Size of a block, a power of two of at most 32 MiB.
+  range_allocator(bytes capacity, bytes unit)
       : capacity_(capacity),
         free_(capacity),
-        block_(block),
-        gaps_(granularity.count, block.count) {
+        block_(unit),
+        gaps_(granularity.count, unit.count) {
     expects(capacity.count % granularity.count == 0, "the capacity is a multiple of the granularity");
-    expects(block > granularity && (block.count & (block.count - 1)) == 0 && block <= largest_block,
+    expects(unit > granularity && (unit.count & (unit.count - 1)) == 0 && unit <= largest_block,
             "a block is a power of two, larger than the granularity and of at most 32 MiB");
     if (capacity.count > 0) {
       add_gap(0, capacity.count);

@@ -15,13 +15,13 @@ namespace detail {
 /// Numbers that intervals are added to and whose least is asked for, both in logarithmic time.
 class range_minimum {
  public:
-  explicit range_minimum(const std::vector<std::int64_t>& values) {
-    while (leaves_ < values.size()) {
+  explicit range_minimum(const std::vector<std::int64_t>& numbers) {
+    while (leaves_ < numbers.size()) {
       leaves_ *= 2;
     }
     nodes_.resize(2 * leaves_);
-    for (std::size_t i = 0; i != values.size(); ++i) {
-      nodes_[leaves_ + i].least = values[i];
+    for (std::size_t i = 0; i != numbers.size(); ++i) {
+      nodes_[leaves_ + i].least = numbers[i];
     }
     for (std::size_t i = leaves_; i-- > 1;) {
       nodes_[i].least = std::min(nodes_[2 * i].least, nodes_[2 * i + 1].least);

@@ -22,9 +22,10 @@ inline namespace v0 {
 ///     k).finish();
 class signature_builder {
  public:
-  /// @param name  The kernel's name.
-  explicit signature_builder(std::string_view name)
-      : exact_(detail::absorb_bytes(detail::hash_key_c, header(kind::name, name.size()), name.data(), name.size())),
+  /// @param kernel_name  The kernel's name.
+  explicit signature_builder(std::string_view kernel_name)
+      : exact_(detail::absorb_bytes(detail::hash_key_c, header(kind::name, kernel_name.size()), kernel_name.data(),
+                                    kernel_name.size())),
         shape_(exact_) {}
 
   /// A pointer argument or a declared span. Memory that no arena manages is a scalar.

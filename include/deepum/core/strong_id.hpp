@@ -23,7 +23,7 @@ struct strong_id {
   Number value = 0;
 
   constexpr strong_id() = default;
-  constexpr explicit strong_id(Number v) : value(v) {}
+  constexpr explicit strong_id(Number counted) : value(counted) {}
   [[nodiscard]] constexpr bool valid() const
     requires(Zero == zero_is::none)
   {
@@ -39,8 +39,8 @@ struct strong_id {
 /// @cond  What doxygen cannot place: a specialisation in std.
 template <class Tag, class Number, deepum::zero_is Zero>
 struct std::hash<deepum::strong_id<Tag, Number, Zero>> {
-  std::size_t operator()(deepum::strong_id<Tag, Number, Zero> id) const noexcept {
-    return std::hash<Number>{}(id.value);
+  std::size_t operator()(deepum::strong_id<Tag, Number, Zero> hashed) const noexcept {
+    return std::hash<Number>{}(hashed.value);
   }
 };
 /// @endcond

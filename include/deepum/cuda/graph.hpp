@@ -27,7 +27,7 @@ class graph {
     (void)succeeded(cudaGraphDestroy(captured));
     check(made, "cudaGraphInstantiate");
   }
-  graph(graph&& other) noexcept : on_(std::move(other.on_)), executable_(std::exchange(other.executable_, nullptr)) {}
+  graph(graph&& from) noexcept : on_(std::move(from.on_)), executable_(std::exchange(from.executable_, nullptr)) {}
   graph& operator=(graph&& other) noexcept {
     std::swap(on_, other.on_);
     std::swap(executable_, other.executable_);

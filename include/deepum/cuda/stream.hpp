@@ -92,7 +92,7 @@ class basic_stream {
   /// A stream of its own.
   /// @param blocking  Ordered with the legacy default stream, as the streams of `cudaStreamCreate` are. Else not.
   /// @errors  `status::device_failure`.
-  explicit basic_stream(Memory& memory, bool blocking = false) : basic_stream(memory, create(memory, blocking)) {}
+  explicit basic_stream(Memory& of, bool blocking = false) : basic_stream(of, create(of, blocking)) {}
   /// A stream that the program has, the default stream (`cudaStreamLegacy`, nullptr) too. It outlives this.
   /// @errors  `status::invalid_argument` for `cudaStreamPerThread`; `status::device_failure`.
   basic_stream(Memory& memory, cudaStream_t existing)
@@ -196,11 +196,11 @@ class basic_stream {
     std::tuple<std::remove_cvref_t<Parameters>...> values{
         static_cast<std::remove_cvref_t<Parameters>>(std::forward<Args>(args))...};
     std::apply(
-        [&](auto&... value) {
-          std::array<void*, sizeof...(Parameters) + 1> pointers{const_cast<void*>(static_cast<const void*>(&value))...,
-                                                                nullptr};
+        [&](auto&... each) {
+          std::array<void*, sizeof...(Parameters) + 1> places{const_cast<void*>(static_cast<const void*>(&each))...,
+                                                              nullptr};
           check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3{grid.x, grid.y, grid.z},
-                                 dim3{block.x, block.y, block.z}, pointers.data(), shared_bytes, stream_.get()),
+                                 dim3{block.x, block.y, block.z}, places.data(), shared_bytes, stream_.get()),
                 "cudaLaunchKernel");
         },
         values);
@@ -284,7 +284,7 @@ class basic_stream {
   };
   using handle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy>;
 
-  basic_stream(Memory& memory, handle stream) : memory_(memory), stream_(std::move(stream)) {
+  basic_stream(Memory& of, handle own) : memory_(of), stream_(std::move(own)) {
     (void)find_driver_function("cuStreamIsCapturing", 10000, is_capturing_);
     log_.emplace(stream_.get());
     memory_.add(*log_);

@@ -19,8 +19,8 @@ namespace detail {
 /// Not synchronised: used under the engine's state lock.
 class accounting {
  public:
-  /// @param state, options  Outlive it.
-  accounting(records& state, const engine_options& options) : state_(state), options_(options) {}
+  /// @param shared, chosen  Outlive it.
+  accounting(records& shared, const engine_options& chosen) : state_(shared), options_(chosen) {}
 
   /// Blocks got or gave up room. @param copied  Their contents crossed the link.
   void count(traffic& t, reason why, bool copied) const;

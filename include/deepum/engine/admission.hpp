@@ -31,11 +31,11 @@ namespace detail {
 class admission {
  public:
   /// All outlive it. @param claims, pager  Where the memory never faults; else null.
-  admission(const memory_space& memory, records& state, policy& chooser, block_claims* claims, demand_pager* pager,
+  admission(const memory_space& space, records& shared, policy& chooser, block_claims* claims, demand_pager* pager,
             const fact_finder& facts, const gates& pressure, block_contents& contents, launch_ends& ends,
             accounting& account)
-      : memory_(memory),
-        state_(state),
+      : memory_(space),
+        state_(shared),
         policy_(chooser),
         claims_(claims),
         pager_(pager),

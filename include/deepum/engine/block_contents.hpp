@@ -15,8 +15,8 @@ namespace detail {
 /// Not synchronised: used under the engine's state lock.
 class block_contents {
  public:
-  /// @param host  Where the memory never faults; else null. Both outlive it.
-  block_contents(records& state, host_access* host) : state_(state), host_(host) {}
+  /// @param views  Where the memory never faults; else null. Both outlive it.
+  block_contents(records& shared, host_access* views) : state_(shared), host_(views) {}
 
   /// A launch wrote the block on the device. Where that has room alone, the launch was abandoned.
   void written(block_id b);

@@ -19,14 +19,14 @@ namespace detail {
 class budget {
  public:
   /// All outlive it. @param pager  Where the memory never faults; else null.
-  budget(const memory_space& memory, records& state, demand_pager* pager, gates& pressure, accounting& account,
-         const engine_options& options)
-      : memory_(memory),
-        state_(state),
+  budget(const memory_space& space, records& shared, demand_pager* pager, gates& pressure, accounting& account,
+         const engine_options& chosen)
+      : memory_(space),
+        state_(shared),
         pager_(pager),
         gates_(pressure),
         account_(account),
-        options_(options) {}
+        options_(chosen) {}
 
   /// Works it out anew. Where no budget is given that costs a system call on a real device.
   void refresh();

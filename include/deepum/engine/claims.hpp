@@ -31,7 +31,7 @@ struct claim {
 /// Not synchronised, but for `host_writes`: used under the engine's state lock.
 class block_claims {
  public:
-  explicit block_claims(std::uint32_t blocks) : claims_(blocks) {}
+  explicit block_claims(std::uint32_t block_count) : claims_(block_count) {}
 
   [[nodiscard]] const claim& operator[](block_id b) const { return claims_[b.value]; }
 

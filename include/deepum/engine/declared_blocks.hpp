@@ -26,7 +26,8 @@ void for_each_distinct_run(const launch_record& record, Visit&& visit) {
   for (const block_access& a : record.accesses) {
     ranges.push_back(a.range);
   }
-  std::sort(ranges.begin(), ranges.end(), [](block_range a, block_range b) { return a.first < b.first; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](block_range earlier, block_range later) { return earlier.first < later.first; });
   std::uint32_t end = 0;
   for (const block_range& r : ranges) {
     const std::uint32_t from = std::max(end, r.begin_value());

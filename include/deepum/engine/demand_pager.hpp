@@ -34,14 +34,14 @@ namespace detail {
 class demand_pager {
  public:
   /// All outlive it.
-  demand_pager(memory_space& memory, records& state, policy& chooser, block_claims& claims, const fact_finder& facts,
-               host_access& host)
-      : memory_(memory),
-        state_(state),
+  demand_pager(memory_space& space, records& shared, policy& chooser, block_claims& claims, const fact_finder& facts,
+               host_access& views)
+      : memory_(space),
+        state_(shared),
         policy_(chooser),
         claims_(claims),
         facts_(facts),
-        host_(host) {}
+        host_(views) {}
   demand_pager(const demand_pager&) = delete;
   demand_pager& operator=(const demand_pager&) = delete;
 

@@ -27,13 +27,13 @@ namespace detail {
 class dispatcher {
  public:
   /// All outlive it.
-  dispatcher(memory_space& memory, records& state, const fact_finder& facts, accounting& account,
-             const engine_options& options)
-      : memory_(memory),
-        state_(state),
+  dispatcher(memory_space& space, records& shared, const fact_finder& facts, accounting& account,
+             const engine_options& chosen)
+      : memory_(space),
+        state_(shared),
         facts_(facts),
         account_(account),
-        options_(options) {}
+        options_(chosen) {}
 
   /// Takes a plan over into the queues. What no fact calls dead is not even queued to be discarded.
   void enqueue(const plan& made);

@@ -25,18 +25,18 @@ namespace detail {
 class event_intake {
  public:
   /// All outlive it. @param claims, pager  Where the memory never faults; else null.
-  event_intake(const memory_space& memory, records& state, policy& chooser, block_claims* claims, demand_pager* pager,
+  event_intake(const memory_space& space, records& shared, policy& chooser, block_claims* claims, demand_pager* pager,
                block_contents& contents, launch_ends& ends, accounting& account)
-      : memory_(memory),
-        state_(state),
+      : memory_(space),
+        state_(shared),
         policy_(chooser),
         claims_(claims),
         pager_(pager),
         contents_(contents),
         ends_(ends),
         account_(account),
-        host_copies_stay_(memory.capabilities().keeps_home_copy),
-        saw_faults_(memory.sees_faults()) {}
+        host_copies_stay_(space.capabilities().keeps_home_copy),
+        saw_faults_(space.sees_faults()) {}
 
   void apply(const device_event& e);
 

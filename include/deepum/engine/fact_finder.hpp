@@ -18,7 +18,7 @@ namespace detail {
 class fact_finder {
  public:
   /// @param claims  Where the memory never faults; else null. Both outlive it.
-  fact_finder(const records& state, const block_claims* claims) : state_(state), claims_(claims) {}
+  fact_finder(const records& shared, const block_claims* claims) : state_(shared), claims_(claims) {}
 
   /// Cost: on memory that faults `in_use` asks the launches that execute, so it is found out only where the block could
   /// leave.

@@ -27,10 +27,10 @@ namespace detail {
 class fact_intake {
  public:
   /// All outlive it. @param claims  Where the memory never faults; else null.
-  fact_intake(const memory_space& memory, records& state, policy& chooser, block_claims* claims,
+  fact_intake(const memory_space& space, records& shared, policy& chooser, block_claims* claims,
               const fact_finder& facts, block_contents& contents, launch_ends& ends, accounting& account)
-      : memory_(memory),
-        state_(state),
+      : memory_(space),
+        state_(shared),
         policy_(chooser),
         claims_(claims),
         facts_(facts),

@@ -15,12 +15,12 @@ namespace detail {
 /// Not synchronised: used under the engine's state lock.
 class gates {
  public:
-  /// @param in, state       Outlive it.
+  /// @param mail, shared    Outlive it.
   /// @param faults          Of the memory.
   /// @param holds_launches  Of the policy.
-  gates(inbox& in, records& state, bool faults, bool holds_launches)
-      : inbox_(in),
-        state_(state),
+  gates(inbox& mail, records& shared, bool faults, bool holds_launches)
+      : inbox_(mail),
+        state_(shared),
         faults_(faults),
         holds_launches_(holds_launches) {}
 

@@ -23,9 +23,9 @@ namespace detail {
 class host_access {
  public:
   /// All outlive it.
-  host_access(memory_space& memory, records& state, policy& chooser, block_claims& claims, const fact_finder& facts)
-      : memory_(memory),
-        state_(state),
+  host_access(memory_space& space, records& shared, policy& chooser, block_claims& claims, const fact_finder& facts)
+      : memory_(space),
+        state_(shared),
         policy_(chooser),
         claims_(claims),
         facts_(facts) {}

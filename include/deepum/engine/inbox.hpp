@@ -21,8 +21,8 @@ namespace detail {
 /// What a thread of the program reports.
 struct message {
   enum class kind : std::uint8_t { open_stream, close_stream, launch, abandon, dead, live, host_access, request };
-  explicit message(kind k) : what(k) {}
-  explicit message(launch_record&& launch) : what(kind::launch), record(std::move(launch)) {}
+  explicit message(kind of) : what(of) {}
+  explicit message(launch_record&& enqueued) : what(kind::launch), record(std::move(enqueued)) {}
 
   kind what;
   access mode = access::read;
@@ -43,8 +43,8 @@ class inbox {
   static constexpr std::size_t most_messages = 4096;        // between two pumps, before the program waits
   static constexpr std::uint32_t most_streams = 1U << 16U;  // that `stream_id` can tell apart
 
-  /// @param memory  Its pump empties this. Outlives it.
-  explicit inbox(memory_space& memory) : memory_(memory) {}
+  /// @param space  Its pump empties this. Outlives it.
+  explicit inbox(memory_space& space) : memory_(space) {}
   inbox(const inbox&) = delete;
   inbox& operator=(const inbox&) = delete;
 

@@ -15,7 +15,7 @@ namespace detail {
 class launch_ends {
  public:
   /// All outlive it.
-  launch_ends(records& state, policy& chooser, inbox& in) : state_(state), policy_(chooser), inbox_(in) {}
+  launch_ends(records& shared, policy& chooser, inbox& mail) : state_(shared), policy_(chooser), inbox_(mail) {}
 
   /// The launch is not in flight any more.
   void ended(launch_id id, stream_id stream) {

@@ -205,7 +205,7 @@ class launch_tracker {
   template <class Launches>
   static auto find_in(Launches& launches, launch_id id) -> decltype(launches.begin()) {
     return std::lower_bound(launches.begin(), launches.end(), id,
-                            [](const launch_record& r, launch_id wanted) { return r.id < wanted; });
+                            [](const launch_record& kept, launch_id wanted) { return kept.id < wanted; });
   }
   // Where a launch is in flight; it is not any more.
   [[nodiscard]] static std::optional<stream_id> take(std::deque<in_flight_launch>& launches, launch_id id) {

@@ -37,8 +37,8 @@ struct block_note {
 ///
 /// Not synchronised: used under the engine's state lock.
 struct records {
-  records(std::uint32_t blocks, location device, bytes unit)
-      : map(blocks, device, 0, block_grid{unit}),
+  records(std::uint32_t block_count, location place, bytes unit)
+      : map(block_count, place, 0, block_grid{unit}),
         notes(map.size()) {}
 
   block_map map;

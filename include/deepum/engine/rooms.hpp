@@ -33,24 +33,24 @@ namespace detail {
 
 /// The rooms of one engine, each behind those that it uses.
 struct engine_rooms {
-  engine_rooms(memory_space& memory, std::unique_ptr<policy> chosen, engine_options given, inbox& in)
-      : options(with_depth(std::move(given), memory.capabilities())),
+  engine_rooms(memory_space& space, std::unique_ptr<policy> chosen, engine_options given, inbox& mail)
+      : options(with_depth(std::move(given), space.capabilities())),
         chooser(std::move(chosen)),
-        state(static_cast<std::uint32_t>(memory.capacity() / memory.block()), memory.place(), memory.block()),
-        claims(memory.capabilities().faults ? nullptr : std::make_unique<block_claims>(state.map.size())),
+        state(static_cast<std::uint32_t>(space.capacity() / space.block()), space.place(), space.block()),
+        claims(space.capabilities().faults ? nullptr : std::make_unique<block_claims>(state.map.size())),
         facts(state, claims.get()),
-        host(claims ? std::make_unique<host_access>(memory, state, *chooser, *claims, facts) : nullptr),
-        pager(host ? std::make_unique<demand_pager>(memory, state, *chooser, *claims, facts, *host) : nullptr),
+        host(claims ? std::make_unique<host_access>(space, state, *chooser, *claims, facts) : nullptr),
+        pager(host ? std::make_unique<demand_pager>(space, state, *chooser, *claims, facts, *host) : nullptr),
         account(state, options),
         contents(state, host.get()),
-        ends(state, *chooser, in),
-        pressure(in, state, memory.capabilities().faults, pager != nullptr || chooser->holds_launches()),
-        admitting(memory, state, *chooser, claims.get(), pager.get(), facts, pressure, contents, ends, account),
-        facts_in(memory, state, *chooser, claims.get(), facts, contents, ends, account),
-        events_in(memory, state, *chooser, claims.get(), pager.get(), contents, ends, account),
-        out(memory, state, facts, account, options),
-        room(memory, state, pager.get(), pressure, account, options) {
-    state.map.set_keeps_home_copy(memory.capabilities().keeps_home_copy);
+        ends(state, *chooser, mail),
+        pressure(mail, state, space.capabilities().faults, pager != nullptr || chooser->holds_launches()),
+        admitting(space, state, *chooser, claims.get(), pager.get(), facts, pressure, contents, ends, account),
+        facts_in(space, state, *chooser, claims.get(), facts, contents, ends, account),
+        events_in(space, state, *chooser, claims.get(), pager.get(), contents, ends, account),
+        out(space, state, facts, account, options),
+        room(space, state, pager.get(), pressure, account, options) {
+    state.map.set_keeps_home_copy(space.capabilities().keeps_home_copy);
   }
 
   engine_options options;

@@ -16,7 +16,7 @@ inline namespace v0 {
 /// One line for each event of the trace event format; times are microseconds there.
 class trace::writer {
  public:
-  explicit writer(std::ostream& out) : out_(out) { out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["; }
+  explicit writer(std::ostream& json) : out_(json) { out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["; }
   void finish() { out_ << "\n]}\n"; }
 
   /// Begins an event. What it has beside follows with `number` and `text`, then `end`.
@@ -63,7 +63,7 @@ class trace::writer {
   bool arguments_ = false;
 };
 
-DEEPUM_SEPARATE trace::trace(trace_options options) : options_(std::move(options)) {
+DEEPUM_SEPARATE trace::trace(trace_options chosen) : options_(std::move(chosen)) {
   if (options_.events == 0) {
     throw error(status::invalid_argument, "a trace keeps one event at least");
   }

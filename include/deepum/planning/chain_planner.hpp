@@ -37,12 +37,12 @@ struct chain_options {
 /// Not synchronised.
 class chain_planner {
  public:
-  /// @param launches, tables  What follows which; kept by the caller, who teaches them.
-  chain_planner(const history& launches, const pair_tables& tables, std::uint32_t lookahead, chain_options options)
-      : history_(launches),
+  /// @param past, tables  What follows which; kept by the caller, who teaches them.
+  chain_planner(const history& past, const pair_tables& tables, std::uint32_t lookahead, chain_options chosen)
+      : history_(past),
         tables_(tables),
         default_lookahead_(lookahead),
-        options_(options) {}
+        options_(chosen) {}
   chain_planner(const chain_planner&) = delete;
   chain_planner& operator=(const chain_planner&) = delete;
 
@@ -97,7 +97,7 @@ class chain_planner {
     for (const std::size_t i : busy_) {
       per_stream& s = streams_[i];
       const auto f = std::lower_bound(s.in_flight.begin(), s.in_flight.end(), fault.launch,
-                                      [](const flight& x, launch_id wanted) { return x.launch < wanted; });
+                                      [](const flight& of, launch_id wanted) { return of.launch < wanted; });
       if (f != s.in_flight.end() && f->launch == fault.launch) {
         const std::uint64_t ordinal = s.finished + static_cast<std::uint64_t>(f - s.in_flight.begin());
         learn(f->launch, f->id);

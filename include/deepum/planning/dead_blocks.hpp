@@ -82,8 +82,8 @@ class dead_blocks {
   /// Calls `visit(block_id)` for those that take room on the device and that no launch in flight may use.
   template <class Visit>
   void for_each_on_device(const block_map& map, Visit&& visit) {
-    look_at(map, [&](block_id b) {
-      visit(b);
+    look_at(map, [&](block_id at) {
+      visit(at);
       return true;
     });
   }

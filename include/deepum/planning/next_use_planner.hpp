@@ -38,7 +38,7 @@ struct next_use_options {
 /// that is resident only while some of that has no known use.
 class next_use_planner {
  public:
-  explicit next_use_planner(next_use_options options) : options_(options) {}
+  explicit next_use_planner(next_use_options chosen) : options_(chosen) {}
 
   /// What the host has just touched is not fetched for predictions until the program launches something: it may well
   /// go on touching it.

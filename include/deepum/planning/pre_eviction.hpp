@@ -34,27 +34,27 @@ class pre_eviction {
   std::int64_t write(const block_map& map, room_request want, Expected&& expected, InUse&& in_use, plan& out) const {
     const std::uint32_t most = blocks_per_command(map);
     std::int64_t made = 0;
-    const auto evict = [&](block_id b) {
-      const block_state& s = map[b];
-      const bool dead = invalidate_ && is_dead(s);
-      if (s.moving != motion::none || (dead && s.users != 0) || in_use(b)) {
+    const auto evict = [&](block_id victim) {
+      const block_state& there = map[victim];
+      const bool dead = invalidate_ && is_dead(there);
+      if (there.moving != motion::none || (dead && there.users != 0) || in_use(victim)) {
         return;  // on its way already, soon to be had for nothing, or not to be had
       }
       const reason why = dead ? reason::dead : made < want.excess ? reason::over_budget : reason::make_room;
-      append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, b, most);
+      append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, victim, most);
       ++made;
     };
-    const auto sweep = [&](std::int64_t target, auto&& may_go) {
-      map.for_each_least_recently_migrated([&](block_id b) {
-        if (made < target && may_go(b)) {
-          evict(b);
+    const auto sweep = [&](std::int64_t wanted, auto&& may_go) {
+      map.for_each_least_recently_migrated([&](block_id victim) {
+        if (made < wanted && may_go(victim)) {
+          evict(victim);
         }
-        return made < target;
+        return made < wanted;
       });
     };
     if (pre_evict_) {
-      const auto stays = [&](block_id b) { return expected(b) && !is_dead(map[b]); };
-      sweep(want.needed, [&](block_id b) { return !stays(b); });
+      const auto stays = [&](block_id victim) { return expected(victim) && !is_dead(map[victim]); };
+      sweep(want.needed, [&](block_id victim) { return !stays(victim); });
       sweep(want.excess, stays);
     } else {
       sweep(want.needed, [](block_id) { return true; });

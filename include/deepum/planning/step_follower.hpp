@@ -27,26 +27,26 @@ inline namespace v0 {
 /// Not synchronised. Cost of a plan: linear in the blocks it moves; a step looks at each block of a launch about once.
 class step_follower {
  public:
-  /// @param map         As it is when the plan begins to be followed.
+  /// @param places      As it is when the plan begins to be followed.
   /// @param write_back  Blocks may be copied out ahead.
-  step_follower(const step_description& step, const step_limits& limits, std::uint32_t position, const block_map& map,
-                bool write_back = true)
-      : schedule_(step, limits, position),
+  step_follower(const step_description& planned, const step_limits& limits, std::uint32_t position,
+                const block_map& places, bool write_back = true)
+      : schedule_(planned, limits, position),
         write_back_(write_back),
-        blocks_each_way_(map.blocks_in(each_way)),
-        saturating_blocks_(map.blocks_in(saturating)),
-        most_write_backs_(map.blocks_in(written_back)),
-        segment_of_(map.size(), none) {
+        blocks_each_way_(places.blocks_in(each_way)),
+        saturating_blocks_(places.blocks_in(saturating)),
+        most_write_backs_(places.blocks_in(written_back)),
+        segment_of_(places.size(), none) {
     const step_segments& segments = schedule_.step();
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
       const block_range blocks = segments.segments()[s].blocks;
       for (const block_id b : blocks) {
-        if (b.value < map.size()) {
+        if (b.value < places.size()) {
           segment_of_[b.value] = s;
         }
       }
     }
-    map.for_each_least_recently_migrated([&](block_id b) {
+    places.for_each_least_recently_migrated([&](block_id b) {
       if (!known(b)) {
         unplanned_.arrived(b);
       }

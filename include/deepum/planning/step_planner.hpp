@@ -82,8 +82,8 @@ void for_each_interval(const step_gap& gap, std::uint32_t launches, Visit&& visi
 /// Makes one plan. Its memory is linear in gaps and launches.
 class step_planner {
  public:
-  step_planner(const step_segments& step, const step_limits& limits, const plan_style& style)
-      : step_(step),
+  step_planner(const step_segments& segments, const step_limits& limits, const plan_style& style)
+      : step_(segments),
         limits_(limits),
         style_(style) {}
 

@@ -28,10 +28,10 @@ namespace detail {
 /// has on the device anyway.
 class reach_finder {
  public:
-  reach_finder(const step_segments& step, const step_plan& plan, std::uint32_t budget)
-      : step_(step),
+  reach_finder(const step_segments& segments, const step_plan& plan, std::uint32_t budget_blocks)
+      : step_(segments),
         plan_(plan),
-        free_(free_at(plan, budget)),
+        free_(free_at(plan, budget_blocks)),
         claimed_(plan.leaves.size()) {}
 
   /// Cost: each gap is claimed once; O(g log n) for g gaps and n launches.

@@ -103,13 +103,13 @@ struct step_gap {
 /// Immutable. Cost of making it: linear in launches, gaps and the blocks between the lowest and the highest one.
 class step_segments {
  public:
-  explicit step_segments(const step_description& step) : launches_(step.size()) {
+  explicit step_segments(const step_description& described) : launches_(described.size()) {
     expects(launches_ <= std::numeric_limits<std::uint32_t>::max() / 4, "a step has more launches than can be counted");
-    add_up_times(step);
-    const pieces cut = cut_into_pieces(step);
+    add_up_times(described);
+    const pieces cut = cut_into_pieces(described);
     std::vector<std::uint32_t> first_gap;
-    std::vector<step_gap> gaps = find_gaps(step, cut, first_gap);
-    end_at_deaths(step, cut, first_gap, gaps);
+    std::vector<step_gap> gaps = find_gaps(described, cut, first_gap);
+    end_at_deaths(described, cut, first_gap, gaps);
     join_pieces(cut, first_gap, gaps);
     sort_by_launch();
   }

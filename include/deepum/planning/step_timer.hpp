@@ -36,19 +36,19 @@ class step_timer {
  public:
   /// @param leaves    By gap: blocks that leave in it.
   /// @param occupied  By launch: blocks on the device, if those that leave are gone at once.
-  step_timer(const step_segments& step, const step_limits& limits, const std::vector<std::uint32_t>& leaves,
+  step_timer(const step_segments& segments, const step_limits& limits, const std::vector<std::uint32_t>& leaves,
              const std::vector<std::uint32_t>& occupied)
-      : step_(step),
+      : step_(segments),
         limits_(limits),
-        arriving_(step.launches()),
-        leaving_(step.launches()),
-        free_(step.launches()),
-        most_early_(step.launches()) {
-    for (std::uint32_t k = 0; k != step.launches(); ++k) {
+        arriving_(segments.launches()),
+        leaving_(segments.launches()),
+        free_(segments.launches()),
+        most_early_(segments.launches()) {
+    for (std::uint32_t k = 0; k != segments.launches(); ++k) {
       free_[k] = limits.budget > occupied[k] ? limits.budget - occupied[k] : 0;
     }
     for (std::size_t i = 0; i != leaves.size(); ++i) {
-      arriving_[step.gaps()[i].next] += step.gaps()[i].returns ? leaves[i] : 0;
+      arriving_[segments.gaps()[i].next] += segments.gaps()[i].returns ? leaves[i] : 0;
     }
     add_copies_out(leaves);
     find_most_early();

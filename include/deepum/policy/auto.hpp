@@ -30,16 +30,15 @@ inline namespace v0 {
 /// only where they are dead, and dropped only where the host's copy is current.
 class auto_policy final : public policy {
  public:
-  explicit auto_policy(const policy_options& options = {})
-      : options_(options),
-        coming_({.max_execution_ids = options.max_execution_ids,
-                 .max_execution_records = options.max_execution_records,
-                 .horizon = options.horizon,
-                 .max_upcoming_uses = options.max_upcoming_uses,
-                 .lookahead = options.lookahead}),
-        step_(options.longest_step, options.write_back),
-        by_next_use_({.prefetch = options.prefetch, .pre_evict = options.pre_evict, .invalidate = options.invalidate}) {
-  }
+  explicit auto_policy(const policy_options& chosen = {})
+      : options_(chosen),
+        coming_({.max_execution_ids = chosen.max_execution_ids,
+                 .max_execution_records = chosen.max_execution_records,
+                 .horizon = chosen.horizon,
+                 .max_upcoming_uses = chosen.max_upcoming_uses,
+                 .lookahead = chosen.lookahead}),
+        step_(chosen.longest_step, chosen.write_back),
+        by_next_use_({.prefetch = chosen.prefetch, .pre_evict = chosen.pre_evict, .invalidate = chosen.invalidate}) {}
 
   [[nodiscard]] std::string_view name() const override { return "auto"; }
   [[nodiscard]] std::uint32_t period() const override { return step_.period(); }

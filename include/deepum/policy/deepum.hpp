@@ -31,12 +31,12 @@ class deepum_policy final : public policy {
  public:
   static constexpr std::uint32_t published_lookahead = 32;
 
-  explicit deepum_policy(const policy_options& options = {})
-      : options_(options),
-        history_(options.recognise, predicts),
-        tables_(options.block_table),
-        chains_(history_, tables_, options.lookahead.value_or(published_lookahead),
-                {.pre_evict = options.pre_evict, .invalidate = options.invalidate}) {}
+  explicit deepum_policy(const policy_options& chosen = {})
+      : options_(chosen),
+        history_(chosen.recognise, predicts),
+        tables_(chosen.block_table),
+        chains_(history_, tables_, chosen.lookahead.value_or(published_lookahead),
+                {.pre_evict = chosen.pre_evict, .invalidate = chosen.invalidate}) {}
 
   [[nodiscard]] std::string_view name() const override { return "deepum"; }
 

@@ -18,7 +18,7 @@ inline namespace v0 {
 /// makes room. What every caching offloader does; here to be compared with.
 class lru_policy final : public policy {
  public:
-  explicit lru_policy(const policy_options& options = {}) : options_(options) {}
+  explicit lru_policy(const policy_options& chosen = {}) : options_(chosen) {}
 
   [[nodiscard]] std::string_view name() const override { return "lru"; }
 

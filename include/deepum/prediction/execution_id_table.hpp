@@ -37,9 +37,9 @@ struct identified {
 /// Not synchronised.
 class execution_id_table {
  public:
-  /// @param how      When two launches are the same one.
+  /// @param by       When two launches are the same one.
   /// @param max_ids  Number of IDs kept; the least recently seen one is retired for a new one. 0: unbounded.
-  explicit execution_id_table(recognition how, std::uint32_t max_ids = 0) : how_(how), max_ids_(max_ids) {}
+  explicit execution_id_table(recognition by, std::uint32_t max_ids = 0) : how_(by), max_ids_(max_ids) {}
 
   /// The ID of a launch, which becomes the most recently seen one.
   ///

@@ -46,10 +46,10 @@ class execution_table {
     longest_suffix,  ///< where there is none, those that agree in most of the nearest preceding IDs, even in none
   };
 
-  /// @param how          Which records predict.
+  /// @param by           Which records predict.
   /// @param max_records  Records kept, over all entries; the one recorded least recently goes first. 0: unbounded.
-  explicit execution_table(match how, std::size_t max_records = 0)
-      : lowest_(how == match::published ? whole_context : 0),
+  explicit execution_table(match by, std::size_t max_records = 0)
+      : lowest_(by == match::published ? whole_context : 0),
         max_records_(max_records) {}
 
   /// `next` followed. Cost: a few hash look-ups, however many records there are.

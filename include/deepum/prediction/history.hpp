@@ -33,14 +33,14 @@ struct observation {
 /// Not synchronised.
 class history {
  public:
-  /// @param how          When two launches are the same one.
+  /// @param by           When two launches are the same one.
   /// @param match        Which records of the execution table predict.
   /// @param max_ids      Execution IDs kept. 0: unbounded.
   /// @param max_records  Records kept. 0: unbounded.
-  history(recognition how, execution_table::match match, std::uint32_t max_ids = 0, std::size_t max_records = 0)
-      : how_(how),
+  history(recognition by, execution_table::match match, std::uint32_t max_ids = 0, std::size_t max_records = 0)
+      : how_(by),
         match_(match),
-        ids_(how, max_ids),
+        ids_(by, max_ids),
         successions_(match, max_records) {}
 
   /// A launch was issued: identifies it, and records that it follows the one before it on its stream.

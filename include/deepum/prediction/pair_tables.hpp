@@ -89,7 +89,7 @@ class block_walk {
 /// Not synchronised.
 class pair_tables {
  public:
-  explicit pair_tables(block_table_shape shape) : shape_(shape) {}
+  explicit pair_tables(block_table_shape each) : shape_(each) {}
 
   /// The table of a launch; null where it has never faulted.
   [[nodiscard]] const block_table* find(execution_id id) const {

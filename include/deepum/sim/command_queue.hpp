@@ -34,7 +34,7 @@ struct device_command {
 /// Not synchronised: used under the lock of the event loop.
 class command_queue {
  public:
-  command_queue(device_memory& memory, active_walks& walks) : memory_(memory), walks_(walks) {}
+  command_queue(device_memory& of_device, active_walks& walks) : memory_(of_device), walks_(walks) {}
 
   void submit(const device_command& c);
   /// Whether a command of this space is queued or executing.

@@ -50,7 +50,7 @@ class contents {
   /// The contents' own access to a block.
   class admission {
    public:
-    admission(contents& c, block_id b) : contents_(c), block_(b) { contents_.let_in(block_); }
+    admission(contents& held, block_id opened) : contents_(held), block_(opened) { contents_.let_in(block_); }
     ~admission() { contents_.keep_out(block_); }
     admission(const admission&) = delete;
     admission& operator=(const admission&) = delete;
@@ -64,7 +64,7 @@ class contents {
    public:
     range() = default;
     explicit range(bytes capacity);
-    range(range&& other) noexcept : start_(other.start_), length_(other.length_) { other.start_ = nullptr; }
+    range(range&& from) noexcept : start_(from.start_), length_(from.length_) { from.start_ = nullptr; }
     range& operator=(range&& other) noexcept;
     ~range();
     [[nodiscard]] std::byte* aligned() const {

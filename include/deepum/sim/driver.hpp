@@ -33,7 +33,7 @@ class driver {
   using action_type = event_loop::action;
   using room = device_memory::room;
 
-  driver(event_loop& loop, const profile& p) : memory_(loop, p) {}
+  driver(event_loop& loop, const profile& rates) : memory_(loop, rates) {}
 
   [[nodiscard]] link& in() { return memory_.in(); }
   [[nodiscard]] link& out() { return memory_.out(); }

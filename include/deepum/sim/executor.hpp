@@ -70,7 +70,7 @@ struct operation {
 
 /// The operations of one stream, in order.
 struct stream_state {
-  explicit stream_state(address_space& s) : space(&s) {}
+  explicit stream_state(address_space& addresses) : space(&addresses) {}
 
   address_space* space;  ///< whose engine hears of the launches
   std::deque<std::unique_ptr<operation>> queue{};

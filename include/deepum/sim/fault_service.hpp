@@ -23,7 +23,7 @@ class fault_service {
   /// Ends the wait for a batch. `served` is false where there is no room.
   using result = std::function<void(bool served)>;
 
-  explicit fault_service(device_memory& memory) : memory_(memory) {}
+  explicit fault_service(device_memory& of_device) : memory_(of_device) {}
 
   /// The operation misses pages at its position.
   void fault(walk& w, result resume);

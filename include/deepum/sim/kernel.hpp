@@ -75,8 +75,11 @@ class work {
 /// time.
 template <class Body, class Describe>
 struct kernel {
-  kernel(Body b, Describe d) : kernel("kernel", std::move(b), std::move(d)) {}
-  kernel(std::string n, Body b, Describe d) : name(std::move(n)), body(std::move(b)), describe(std::move(d)) {}
+  kernel(Body does, Describe says) : kernel("kernel", std::move(does), std::move(says)) {}
+  kernel(std::string called, Body does, Describe says)
+      : name(std::move(called)),
+        body(std::move(does)),
+        describe(std::move(says)) {}
 
   std::string name;  ///< for messages
   Body body;

@@ -40,14 +40,14 @@ class event {
 /// Threads: any, one launch at a time between `begin` and `end`.
 class stream {
  public:
-  /// @param memory    Its engine hears of finished launches.
+  /// @param of        Its engine hears of finished launches.
   /// @param blocking  Means nothing: there is no default stream to be ordered with.
-  explicit stream(managed_memory& memory, bool blocking = false) : stream(memory.owner(), memory.space(), blocking) {}
-  explicit stream(mapped_memory& memory, bool blocking = false) : stream(memory.owner(), memory.space(), blocking) {}
+  explicit stream(managed_memory& of, bool blocking = false) : stream(of.owner(), of.space(), blocking) {}
+  explicit stream(mapped_memory& of, bool blocking = false) : stream(of.owner(), of.space(), blocking) {}
   /// The same stream again, which outlives this: what either enqueues is in one order.
   /// @errors  `status::invalid_argument` for a stream of other memory.
-  stream(managed_memory& memory, stream& existing) : stream(memory.owner(), memory.space(), existing) {}
-  stream(mapped_memory& memory, stream& existing) : stream(memory.owner(), memory.space(), existing) {}
+  stream(managed_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
+  stream(mapped_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
   ~stream();
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
@@ -72,8 +72,10 @@ class stream {
     } else {
       op->touched.name = "kernel";
     }
-    op->describe = [call](work& w) { std::apply([&](auto&... a) { call->code.describe(w, a...); }, call->arguments); };
-    op->body = [call] { std::apply([&](auto&... a) { call->code.body(a...); }, call->arguments); };
+    op->describe = [call](work& to) {
+      std::apply([&](auto&... each) { call->code.describe(to, each...); }, call->arguments);
+    };
+    op->body = [call] { std::apply([&](auto&... each) { call->code.body(each...); }, call->arguments); };
     issue(std::move(op));
   }
 

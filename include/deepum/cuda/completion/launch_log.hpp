@@ -26,7 +26,7 @@ class gpu_clock;
 /// Threads: `begin` and `end` by the stream's, `collect` by any one at a time.
 class launch_log {
  public:
-  explicit launch_log(cudaStream_t stream) : stream_(stream) {}
+  explicit launch_log(cudaStream_t watched) : stream_(watched) {}
   ~launch_log();
   launch_log(const launch_log&) = delete;
   launch_log& operator=(const launch_log&) = delete;

@@ -84,9 +84,9 @@ class launch_watch {
       newly_busy_.clear();
     }
     std::erase_if(busy_, [&](launch_log* log) {
-      const std::size_t first = events.size();
+      const std::size_t collected_before = events.size();
       const bool in_flight = log->collect(clock_, events);
-      of_stream(first);
+      of_stream(collected_before);
       return !in_flight;
     });
     return !busy_.empty();

@@ -37,10 +37,10 @@ namespace cuda {
 class cupti_fault_feed final : public fault_feed {
  public:
   /// @errors  `status::unsupported` without CUPTI, or where another part of the process uses it.
-  cupti_fault_feed(int ordinal, const std::byte* base, bytes size)
+  cupti_fault_feed(int ordinal, const std::byte* first_byte, bytes extent)
       : ordinal_(static_cast<std::uint32_t>(ordinal)),
-        first_(reinterpret_cast<std::uintptr_t>(base)),
-        size_(size.count) {
+        first_(reinterpret_cast<std::uintptr_t>(first_byte)),
+        size_(extent.count) {
     cupti_fault_feed* none = nullptr;
     if (!instance().compare_exchange_strong(none, this)) {
       throw error(status::unsupported, "another arena of this process uses CUPTI already");

@@ -40,12 +40,12 @@ DEEPUM_SEPARATE std::optional<bytes> managed_limit::left() {
   return block_size * ((*limit - std::min(*limit, the().taken_)) / block_size);
 }
 
-DEEPUM_SEPARATE managed_limit::share::share(bytes size) : size_(size) {
+DEEPUM_SEPARATE managed_limit::share::share(bytes wanted) : size_(wanted) {
   const std::optional<bytes> limit = from_environment();
   const std::lock_guard lock(the().mutex_);
-  if (limit && (size > *limit || the().taken_ > *limit - size)) {
+  if (limit && (wanted > *limit || the().taken_ > *limit - wanted)) {
     throw error(status::out_of_arena_space,
-                std::to_string(size.count) + " bytes of managed memory are more than " + variable + "=" +
+                std::to_string(wanted.count) + " bytes of managed memory are more than " + variable + "=" +
                     std::getenv(variable) + " allows; " + std::to_string(the().taken_.count) +
                     " bytes are taken already. Make the arena's capacity smaller, or the limit larger");
   }

@@ -22,7 +22,8 @@ enum class mark : std::uint8_t {
 /// Marks of all blocks. Threads: any.
 class block_marks {
  public:
-  explicit block_marks(std::uint32_t blocks) : marks_(std::make_unique<std::atomic<std::uint8_t>[]>(blocks)) {}
+  explicit block_marks(std::uint32_t block_count)
+      : marks_(std::make_unique<std::atomic<std::uint8_t>[]>(block_count)) {}
 
   [[nodiscard]] bool has(block_id b, mark m) const {
     return (marks_[b.value].load(std::memory_order_relaxed) & static_cast<std::uint8_t>(m)) != 0;

@@ -17,13 +17,13 @@ namespace cuda {
 /// Threads: any, one at a time for each chunk.
 class chunk_range {
  public:
-  /// @param memory  Outlives it.
+  /// @param calls  Outlives it.
   /// @errors  `status::out_of_arena_space`.
-  chunk_range(const virtual_memory& memory, bytes chunk, std::uint32_t count)
-      : memory_(memory),
+  chunk_range(const virtual_memory& calls, bytes chunk, std::uint32_t count)
+      : memory_(calls),
         chunk_(chunk),
         count_(count),
-        begin_(memory.reserve(chunk * count, chunk)) {}
+        begin_(calls.reserve(chunk * count, chunk)) {}
   ~chunk_range() { memory_.give_back(begin_, size()); }
   chunk_range(const chunk_range&) = delete;
   chunk_range& operator=(const chunk_range&) = delete;

@@ -18,8 +18,8 @@ namespace cuda {
 /// Threads: any, but for `turn_on`: before anything is mapped.
 class exclusive_mode {
  public:
-  /// @param arena  Outlives it.
-  explicit exclusive_mode(const chunk_range& arena) : arena_(arena), let_in_(arena.count()) {}
+  /// @param addresses  Outlives it.
+  explicit exclusive_mode(const chunk_range& addresses) : arena_(addresses), let_in_(addresses.count()) {}
 
   void turn_on() { on_ = true; }
   [[nodiscard]] bool is_on() const { return on_; }

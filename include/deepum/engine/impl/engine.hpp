@@ -44,11 +44,11 @@ class engine::turn {
   std::lock_guard<std::mutex> lock_;
 };
 
-DEEPUM_SEPARATE engine::engine(memory_space& memory, std::unique_ptr<policy> chooser, engine_options options)
-    : memory_(memory),
-      inbox_(memory),
+DEEPUM_SEPARATE engine::engine(memory_space& space, std::unique_ptr<policy> chooser, engine_options chosen)
+    : memory_(space),
+      inbox_(space),
       rooms_((expects(chooser != nullptr, "an engine has a policy"),
-              std::make_unique<detail::engine_rooms>(memory, std::move(chooser), std::move(options), inbox_))),
+              std::make_unique<detail::engine_rooms>(space, std::move(chooser), std::move(chosen), inbox_))),
       pager_(rooms_->pager.get()) {
   rooms_->room.refresh();
   rooms_->pressure.work_out();

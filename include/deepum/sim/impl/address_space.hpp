@@ -28,10 +28,10 @@ DEEPUM_SEPARATE bool walk::touches(const address_space& space, block_id b) const
 }
 
 DEEPUM_SEPARATE address_space::address_space(event_loop& loop, bytes capacity, worker_mode mode, nanoseconds wake_up,
-                                             std::uint64_t seed)
+                                             std::uint64_t random_seed)
     : loop_(loop),
       contents_(capacity),
-      worker_(loop, mode, wake_up, seed) {}
+      worker_(loop, mode, wake_up, random_seed) {}
 
 DEEPUM_SEPARATE address_space::~address_space() = default;
 

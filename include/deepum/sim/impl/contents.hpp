@@ -58,10 +58,10 @@ DEEPUM_SEPARATE void contents::keep_out(block_id b) {
   }
 }
 
-DEEPUM_SEPARATE contents::range::range(bytes capacity) : length_((capacity + block_size).count) {
-  if (capacity.count == 0 || capacity.count % block_size.count != 0) {
+DEEPUM_SEPARATE contents::range::range(bytes wanted) : length_((wanted + block_size).count) {
+  if (wanted.count == 0 || wanted.count % block_size.count != 0) {
     throw error(status::invalid_argument, "the capacity of an arena has to be whole blocks of 2 MiB, not " +
-                                              std::to_string(capacity.count) + " bytes");
+                                              std::to_string(wanted.count) + " bytes");
   }
   void* start = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) {

@@ -19,14 +19,14 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE device::device(const profile& p, const device_options& options)
-    : device(std::make_shared<fabric>(), 0, p, options) {}
+DEEPUM_SEPARATE device::device(const profile& rates, const device_options& chosen)
+    : device(std::make_shared<fabric>(), 0, rates, chosen) {}
 
-DEEPUM_SEPARATE device::device(std::shared_ptr<fabric> shared, int ordinal, const profile& p,
-                               const device_options& options)
+DEEPUM_SEPARATE device::device(std::shared_ptr<fabric> shared, int ordinal, const profile& rates,
+                               const device_options& chosen)
     : fabric_(std::move(shared)),
-      profile_(with(p, options)),
-      options_(options),
+      profile_(with(rates, chosen)),
+      options_(chosen),
       driver_(fabric_->loop(), profile_),
       executor_(*fabric_, ordinal, driver_, profile_) {}
 

@@ -20,12 +20,12 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE device_memory::device_memory(event_loop& loop, const profile& p)
+DEEPUM_SEPARATE device_memory::device_memory(event_loop& loop, const profile& rates)
     : loop_(loop),
-      profile_(p),
+      profile_(rates),
       in_(loop),
       out_(loop),
-      rooms_(blocks(p.memory)) {}
+      rooms_(blocks(rates.memory)) {}
 
 // ---- rooms ------------------------------------------------------------------------------------------------------
 

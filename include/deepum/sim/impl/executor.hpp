@@ -30,12 +30,12 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE executor::executor(fabric& shared, int ordinal, driver& d, const profile& p)
+DEEPUM_SEPARATE executor::executor(fabric& shared, int ordinal, driver& commands, const profile& rates)
     : fabric_(shared),
       loop_(shared.loop()),
       ordinal_(ordinal),
-      driver_(d),
-      profile_(p) {
+      driver_(commands),
+      profile_(rates) {
   fabric_.add(*this);
 }
 
@@ -285,7 +285,7 @@ void executor::for_each_driver(const operation& op, Visit&& visit) {
     return;
   }
   for (executor* e : fabric_.executors()) {
-    const auto of_device = [e](const segment& s) { return s.space != nullptr && s.space->home() == e; };
+    const auto of_device = [e](const segment& part) { return part.space != nullptr && part.space->home() == e; };
     if (e != this && std::any_of(op.touched.segments.begin(), op.touched.segments.end(), of_device)) {
       visit(e->driver_);
     }

@@ -13,14 +13,14 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE machine::machine(const profile& p, const device_options& options) {
-  if (p.devices == 0 || (p.devices > 1 && !(p.peer > 0))) {
-    throw error(status::invalid_argument, "profile '" + p.name +
+DEEPUM_SEPARATE machine::machine(const profile& rates, const device_options& chosen) {
+  if (rates.devices == 0 || (rates.devices > 1 && !(rates.peer > 0))) {
+    throw error(status::invalid_argument, "profile '" + rates.name +
                                               "' makes no machine: it needs a device, and a rate between devices "
                                               "where there are several");
   }
-  for (unsigned i = 0; i < p.devices; ++i) {
-    devices_.push_back(std::make_unique<device>(fabric_, static_cast<int>(i), p, options));
+  for (unsigned i = 0; i < rates.devices; ++i) {
+    devices_.push_back(std::make_unique<device>(fabric_, static_cast<int>(i), rates, chosen));
   }
 }
 

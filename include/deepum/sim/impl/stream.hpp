@@ -155,16 +155,16 @@ DEEPUM_SEPARATE void stream::check_device() {
   owner_.operations().rethrow();
 }
 
-DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener, bool /*blocking*/)
-    : owner_(owner),
+DEEPUM_SEPARATE stream::stream(device& holder, address_space& listener, bool /*blocking*/)
+    : owner_(holder),
       own_(std::make_unique<stream_state>(listener)),
       state_(*own_) {
   const auto lock = owner_.loop().lock();
   owner_.operations().add(state_);
 }
 
-DEEPUM_SEPARATE stream::stream(device& owner, address_space& listener, stream& existing)
-    : owner_(owner),
+DEEPUM_SEPARATE stream::stream(device& holder, address_space& listener, stream& existing)
+    : owner_(holder),
       state_(existing.state_) {
   if (state_.space != &listener) {
     throw error(status::invalid_argument, "a stream of other memory cannot take launches of this arena");

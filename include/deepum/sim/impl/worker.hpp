@@ -19,11 +19,11 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE worker::worker(event_loop& loop, worker_mode mode, nanoseconds wake_up, std::uint64_t seed)
+DEEPUM_SEPARATE worker::worker(event_loop& loop, worker_mode mode, nanoseconds wake_up, std::uint64_t random_seed)
     : loop_(loop),
       mode_(mode),
       wake_up_(wake_up),
-      seed_(seed) {}
+      seed_(random_seed) {}
 
 DEEPUM_SEPARATE worker::~worker() { detach(); }
 

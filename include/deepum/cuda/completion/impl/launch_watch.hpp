@@ -22,7 +22,7 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE launch_watch::launch_watch(const device& gpu) : gpu_(gpu), clock_(&gpu.context()) {}
+DEEPUM_SEPARATE launch_watch::launch_watch(const device& of) : gpu_(of), clock_(&of.context()) {}
 
 DEEPUM_SEPARATE launch_watch::~launch_watch() { detach(); }
 

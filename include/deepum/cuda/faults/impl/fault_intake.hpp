@@ -30,12 +30,12 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE fault_intake::fault_intake(const device& gpu, launch_watch& watch, std::byte* base, bytes size)
-    : gpu_(gpu),
+DEEPUM_SEPARATE fault_intake::fault_intake(const device& of, launch_watch& watch, std::byte* first_byte, bytes extent)
+    : gpu_(of),
       watch_(watch),
-      base_(base),
-      size_(size) {
-  found_feed found = find_fault_feed(gpu.options(), gpu.properties().ordinal, base, size,
+      base_(first_byte),
+      size_(extent) {
+  found_feed found = find_fault_feed(of.options(), of.properties().ordinal, first_byte, extent,
                                      [this](cuda::fault_feed& feed) { return calibrate(feed); });
   feed_ = std::move(found.feed);
   name_ = feed_ ? feed_->name() : "none";

@@ -31,25 +31,25 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE migration_lane::migration_lane(const device& gpu, std::byte* base, block_marks& marks, report tell)
-    : gpu_(gpu),
-      base_(base),
+DEEPUM_SEPARATE migration_lane::migration_lane(const device& of, std::byte* first_byte, block_marks& marks, report tell)
+    : gpu_(of),
+      base_(first_byte),
       marks_(marks),
       tell_(std::move(tell)) {
-  const own_calls calls(gpu.context());
-  if (gpu.options().migrations == migration_context::own) {
-    context_.emplace(gpu.properties().ordinal);
+  const own_calls calls(of.context());
+  if (of.options().migrations == migration_context::own) {
+    context_.emplace(of.properties().ordinal);
   }
   try {
-    enter_device(gpu.properties().ordinal, beside());
+    enter_device(of.properties().ordinal, beside());
     for (unique_stream& s : streams_) {
       s = make_stream();
     }
-    gpu.context().enter();
-    thread_ = start_device_thread(gpu.properties().ordinal, beside(), [this] { run(); });
+    of.context().enter();
+    thread_ = start_device_thread(of.properties().ordinal, beside(), [this] { run(); });
   } catch (...) {
     close();
-    gpu.context().enter();
+    of.context().enter();
     throw;
   }
 }

@@ -26,8 +26,8 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE arrivals::arrivals(std::uint32_t blocks)
-    : number_(std::make_unique<std::atomic<std::uint64_t>[]>(blocks)) {}
+DEEPUM_SEPARATE arrivals::arrivals(std::uint32_t block_count)
+    : number_(std::make_unique<std::atomic<std::uint64_t>[]>(block_count)) {}
 
 DEEPUM_SEPARATE void arrivals::await_all() {
   if (stream_) {

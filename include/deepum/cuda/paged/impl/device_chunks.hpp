@@ -18,11 +18,11 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE device_chunks::device_chunks(const virtual_memory& memory, bytes chunk, std::uint32_t most,
+DEEPUM_SEPARATE device_chunks::device_chunks(const virtual_memory& calls, bytes chunk, std::uint32_t most,
                                              failure_note& failure)
-    : memory_(memory),
+    : memory_(calls),
       chunk_(chunk),
-      addresses_(memory, chunk, most),
+      addresses_(calls, chunk, most),
       failure_(failure),
       limit_(most) {}
 

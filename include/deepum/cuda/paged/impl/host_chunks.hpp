@@ -20,13 +20,13 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, std::uint32_t blocks, bytes limit)
+DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, std::uint32_t block_count, bytes most)
     : with_(with),
       chunk_(chunk),
-      limit_(limit),
-      addresses_(with.memory, chunk, blocks),
-      chunks_(blocks, no_memory),
-      stale_(std::make_unique<std::atomic<bool>[]>(blocks)) {}
+      limit_(most),
+      addresses_(with.memory, chunk, block_count),
+      chunks_(block_count, no_memory),
+      stale_(std::make_unique<std::atomic<bool>[]>(block_count)) {}
 
 DEEPUM_SEPARATE host_chunks::~host_chunks() {
   for (std::uint32_t b = 0; b < chunks_.size(); ++b) {

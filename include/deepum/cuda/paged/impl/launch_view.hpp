@@ -19,12 +19,12 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE launch_view::launch_view(const virtual_memory& memory, bytes chunk, std::uint32_t blocks)
-    : addresses_(memory, chunk, blocks),
+DEEPUM_SEPARATE launch_view::launch_view(const virtual_memory& calls, bytes chunk, std::uint32_t block_count)
+    : addresses_(calls, chunk, block_count),
       exclusive_(addresses_),
-      host_(blocks),
-      slot_of_(std::make_unique<std::atomic<std::uint32_t>[]>(blocks)) {
-  for (std::uint32_t b = 0; b < blocks; ++b) {
+      host_(block_count),
+      slot_of_(std::make_unique<std::atomic<std::uint32_t>[]>(block_count)) {
+  for (std::uint32_t b = 0; b < block_count; ++b) {
     slot_of_[b].store(device_chunks::none, std::memory_order_relaxed);
   }
 }
