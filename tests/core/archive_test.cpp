@@ -238,8 +238,10 @@ TEST_CASE("contents that no table can have are refused with the reason") {
   CHECK(entries({{range(5, 2), access::read, true}, {range(3, 2), access::update, false}}) == "loaded");
   CHECK(entries({{range(5, 2), access::read, true}, {range(3, 3), access::read, true}}) ==
         "a footprint names a block twice");
-  CHECK(entries({{range(5, 0), access::read, true}}).starts_with("a footprint names a block that the arena does not have"));
-  CHECK(entries({{range(60, 5), access::read, true}}).starts_with("a footprint names a block that the arena does not have"));
+  CHECK(entries({{range(5, 0), access::read, true}})
+            .starts_with("a footprint names a block that the arena does not have"));
+  CHECK(entries({{range(60, 5), access::read, true}})
+            .starts_with("a footprint names a block that the arena does not have"));
   CHECK(entries({{range(6, 0xffffffffU), access::read, true}}).starts_with("a footprint names a block that"));
   CHECK(entries({{range(5, 1), access::overwrite, false}}) == "a footprint takes a guess for more than an update");
   CHECK(entries({{range(5, 1), deepum::access{3}, true}}) == "an enumerator that does not exist");
