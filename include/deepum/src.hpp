@@ -26,7 +26,7 @@
 #include <deepum/engine/impl/inbox.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>
-#include <deepum/policy/policies.hpp>
+#include <deepum/policy/impl/make_policy.hpp>
 #include <deepum/sim/impl/active_walks.hpp>
 #include <deepum/sim/impl/address_space.hpp>
 #include <deepum/sim/impl/command_queue.hpp>
@@ -36,7 +36,6 @@
 #include <deepum/sim/impl/driver.hpp>
 #include <deepum/sim/impl/event_loop.hpp>
 #include <deepum/sim/impl/executor.hpp>
-#include <deepum/sim/impl/fabric.hpp>
 #include <deepum/sim/impl/fault_service.hpp>
 #include <deepum/sim/impl/link.hpp>
 #include <deepum/sim/impl/machine.hpp>

@@ -21,10 +21,10 @@ grep -q 'deepum/policy/auto.hpp$' <<<"$all"
 refuse arena.hpp "$all" '/absl/|/c\+\+/[0-9.]+/(iostream|regex)$|/cuda'
 separate=$(pulled_in arena.hpp "$@" -DDEEPUM_SEPARATE_COMPILATION)
 grep -q 'deepum/policy/policy.hpp$' <<<"$separate"
-refuse arena.hpp "$separate" 'deepum/policy/(auto|deepum|policies|step_plan)\.hpp$'
+refuse arena.hpp "$separate" 'deepum/policy/(auto|deepum|impl/make_policy|step_plan)\.hpp$'
 
 all=$(pulled_in deepum.hpp "$@")
 grep -q 'deepum/sim/impl/driver.hpp$' <<<"$all"
 separate=$(pulled_in deepum.hpp "$@" -DDEEPUM_SEPARATE_COMPILATION)
 grep -q 'deepum/sim/driver.hpp$' <<<"$separate"
-refuse deepum.hpp "$separate" 'deepum/(policy/policies|sim/impl/[a-z_]+)\.hpp$'
+refuse deepum.hpp "$separate" 'deepum/((policy|arena|engine)/impl/[a-z_]+|sim/impl/[a-z_]+)\.hpp$'

@@ -25,5 +25,5 @@ inline namespace v0 {
 }  // namespace deepum
 
 #ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/policy/policies.hpp>  // what it makes
+#include <deepum/policy/impl/make_policy.hpp>  // what it makes
 #endif

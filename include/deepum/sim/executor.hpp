@@ -126,6 +126,8 @@ class executor {
   void remove(stream_state& stream);
 
   [[nodiscard]] address_space* space_of(const void* p) const;
+  /// The space of any device of the machine that the address lies in; nullptr: none.
+  [[nodiscard]] static address_space* space_of(const fabric& machine, const void* p);
 
   void enqueue(stream_state& stream, std::unique_ptr<operation> op);
   /// Streams that all calls so far have looked at, beside those that they name: what they cost.

@@ -12,7 +12,6 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-class address_space;
 class executor;
 struct stream_state;
 
@@ -31,8 +30,6 @@ class fabric {
   void add(executor& of_device) { executors_.push_back(&of_device); }
   void remove(executor& of_device) { std::erase(executors_, &of_device); }
   [[nodiscard]] const std::vector<executor*>& executors() const { return executors_; }
-  /// The space of any device that the address lies in; nullptr: none.
-  [[nodiscard]] address_space* space_of(const void* p) const;
 
   /// One direction of the link between two devices.
   [[nodiscard]] link& between(int from, int to) { return links_.try_emplace({from, to}, loop_).first->second; }
@@ -53,7 +50,3 @@ class fabric {
 }  // namespace sim
 }  // namespace v0
 }  // namespace deepum
-
-#ifndef DEEPUM_SEPARATE_COMPILATION
-#include <deepum/sim/impl/fabric.hpp>  // what it declares
-#endif

@@ -66,6 +66,15 @@ DEEPUM_SEPARATE address_space* executor::space_of(const void* p) const {
   return nullptr;
 }
 
+DEEPUM_SEPARATE address_space* executor::space_of(const fabric& machine, const void* p) {
+  for (const executor* e : machine.executors()) {
+    if (address_space* const space = e->space_of(p)) {
+      return space;
+    }
+  }
+  return nullptr;
+}
+
 DEEPUM_SEPARATE void executor::enqueue(stream_state& stream, std::unique_ptr<operation> op) {
   op->order = ++issued_;
   stream.queue.push_back(std::move(op));
@@ -179,7 +188,7 @@ DEEPUM_SEPARATE void executor::split(operation& op, const work& description) {
   op.compute = nanoseconds{static_cast<std::int64_t>(std::llround(std::max(by_flops, by_memory)))};
   op.touched.launch = op.launch.value;
   for (const work::span& s : description.spans()) {
-    address_space* const space = fabric_.space_of(s.address);
+    address_space* const space = space_of(fabric_, s.address);
     op.total += s.size.count;
     if (space == nullptr) {
       op.touched.segments.push_back({nullptr, {}, 0, s.mode, s.size.count});

@@ -173,7 +173,7 @@ DEEPUM_SEPARATE stream::stream(device& holder, address_space& listener, stream& 
 
 DEEPUM_SEPARATE const address_space* stream::arena_of(const void* p) const {
   const auto lock = owner_.loop().lock();
-  return owner_.connections().space_of(p);
+  return executor::space_of(owner_.connections(), p);
 }
 
 DEEPUM_SEPARATE void stream::issue(std::unique_ptr<operation> op) {

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""layout.py circles|knowledge|sizes INCLUDE: the house rules of the headers below INCLUDE/deepum.
+
+circles    No header includes itself through others, and no folder another one that includes it. A header and its
+           definitions in impl/ are one. Headers beside folders (those of deepum/ and of deepum/cuda/) are built of the
+           folders, or the folders of them: each of them counts by itself.
+knowledge  Each folder has a README.md whose paragraph **May know** lists, before its first full stop, the folders and
+           headers that its own may include. Every folder may know the ground: headers of deepum/ that know no folder.
+sizes      No header has more than 450 lines.
+"""
+
+import pathlib
+import re
+import sys
+
+LONGEST = 450
+
+
+class Headers:
+    """The headers of the library, and which includes which. Names are paths below deepum/, definitions under their
+    header's name."""
+
+    def __init__(self, include):
+        self.root = pathlib.Path(include) / "deepum"
+        self.paths = sorted(self.root.rglob("*.hpp"))
+        self.includes = {}
+        for path in self.paths:
+            mine = self.includes.setdefault(self.merged(path.relative_to(self.root).as_posix()), set())
+            for name in re.findall(r"^\s*#\s*include\s*<deepum/([^>]+)>", path.read_text(), re.MULTILINE):
+                mine.add(self.merged(name))
+        for name, mine in self.includes.items():
+            mine.discard(name)
+
+    @staticmethod
+    def merged(name):
+        return re.sub(r"(^|/)impl/", r"\1", name)
+
+    def ground(self):
+        """Headers of deepum/ itself that reach no folder."""
+        known = {}
+
+        def is_ground(name, on_the_way=()):
+            if "/" in name:
+                return False
+            if name not in known:
+                known[name] = all(is_ground(n, (*on_the_way, name)) for n in self.includes.get(name, ()) if n not in on_the_way)
+            return known[name]
+
+        return {name for name in self.includes if is_ground(name)}
+
+
+def folder_of(name):
+    return pathlib.PurePosixPath(name).parent.as_posix()
+
+
+def circle_in(graph):
+    """Nodes of a circle in order, or None. `graph` maps a node to those it leads to."""
+    state, way = {}, []
+
+    def walk(node):
+        state[node] = "open"
+        way.append(node)
+        for other in sorted(graph.get(node, ())):
+            if state.get(other) == "open":
+                return way[way.index(other):] + [other]
+            if other not in state and (found := walk(other)):
+                return found
+        way.pop()
+        state[node] = "done"
+        return None
+
+    for node in sorted(graph):
+        if node not in state and (found := walk(node)):
+            return found
+    return None
+
+
+def circles(headers):
+    if found := circle_in(headers.includes):
+        yield "headers include each other: " + " -> ".join(found)
+    folders = {folder_of(name) for name in headers.includes}
+    beside = {f for f in folders if any(o != f and (f == "." or o.startswith(f + "/")) for o in folders)}
+
+    def node(name):
+        return name if folder_of(name) in beside else folder_of(name) + "/"
+
+    graph = {}
+    for name, mine in headers.includes.items():
+        graph.setdefault(node(name), set()).update(node(n) for n in mine if node(n) != node(name))
+    if found := circle_in(graph):
+        yield "folders include each other: " + " -> ".join(found)
+
+
+def knowledge(headers):
+    ground = headers.ground()
+    tops = sorted({name.split("/")[0] for name in headers.includes if "/" in name})
+    for top in tops:
+        page = headers.root / top / "README.md"
+        if not page.exists():
+            yield f"{top}/ has no README.md"
+            continue
+        said = re.search(r"\*\*May know\*\*:(.*?)(?:\.(?=\s)|\.?\Z)", page.read_text(), re.DOTALL)
+        if not said:
+            yield f"{page.relative_to(headers.root)} does not say what its headers may know: **May know**: ..."
+            continue
+        allowed = re.findall(r"`([^`]+)`", said[1])
+        for name in allowed:
+            if not (headers.root / name).exists():
+                yield f"{top}/README.md: there is no {name}"
+        for name, mine in sorted(headers.includes.items()):
+            if not name.startswith(top + "/"):
+                continue
+            for other in sorted(mine):
+                own = other.startswith(top + "/") or other in ground
+                if not own and not any(other == a or (a.endswith("/") and other.startswith(a)) for a in allowed):
+                    yield f"{name} includes {other}, which {top}/README.md does not allow"
+
+
+def sizes(headers):
+    for path in headers.paths:
+        lines = path.read_text().count("\n")
+        if lines > LONGEST:
+            yield f"{path.relative_to(headers.root)} has {lines} lines: which ideas are in it?"
+
+
+RULES = {"circles": circles, "knowledge": knowledge, "sizes": sizes}
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[0] not in RULES:
+        sys.exit(__doc__)
+    headers = Headers(arguments[1])
+    complaints = list(RULES[arguments[0]](headers))
+    for complaint in complaints:
+        print(complaint)
+    print(f"{arguments[0]}: {len(headers.paths)} headers, {len(complaints)} complaints")
+    return 1 if complaints or not headers.paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
