@@ -149,6 +149,7 @@ class arena {
   /// @errors    `status::out_of_arena_space`, with the numbers. Waits for launches only where nothing but memory that
   ///            they may still use would do; meanwhile other threads launch and allocate. Within `stream::call` it does
   ///            not wait for the launch that is being enqueued: that is `status::out_of_arena_space`, too.
+  /// Cost: logarithmic in the gaps of the arena. No device memory is taken before a launch uses it.
   template <class T>
   [[nodiscard]] T* allocate(std::size_t n) {
     static_assert(
@@ -157,7 +158,9 @@ class arena {
         "are deepum::allocator and allocate_bytes");
     return static_cast<T*>(allocate_bytes(detail::size_of_allocation<T>(n), bytes{alignof(T)}));
   }
-  /// @param alignment  A power of two; 256 bytes at least are given, a whole block from half a block on.
+  /// The same in bytes.
+  /// @param alignment  In bytes, a power of two; 256 at least are given, a whole block from half a block on.
+  /// @errors           Those of `allocate`; `status::invalid_argument` for an alignment that is none.
   [[nodiscard]] void* allocate_bytes(bytes size, bytes alignment = range_allocator::granularity) {
     if (alignment.count == 0 || (alignment.count & (alignment.count - 1)) != 0 || alignment > block_size) {
       throw error(status::invalid_argument,
@@ -195,6 +198,7 @@ class arena {
   /// its addresses are reused when they have finished (docs/adr/0003).
   /// @param p   As it was handed out; nullptr is fine.
   /// @errors    `status::double_free`, `status::foreign_pointer`, `status::invalid_argument` for an interior pointer.
+  /// Cost: logarithmic in the gaps of the arena. Waits for no launch.
   void deallocate(const void* p) {
     if (p == nullptr) {
       return;
@@ -209,15 +213,16 @@ class arena {
     table_.free(address_of(p), last, engine_.finished(last), changes);
     (void)tell(changes);  // nothing comes alive
   }
-  /// Memory that is given back with the array.
+  /// Memory that is given back with the array. Errors and cost: those of `allocate`.
   template <class T>
   [[nodiscard]] array<T, Memory> make_array(std::size_t n) {
     return array<T, Memory>(*this, n);
   }
   /// Names the parts of an allocation that the program carves up itself, so that a pointer into it means its part.
   /// @param p      As it was handed out.
-  /// @param parts  Their sizes from the beginning on; what is left over is one more.
+  /// @param parts  Their sizes in bytes, from the beginning on; what is left over is one more.
   /// @errors       `status::invalid_argument` where they do not fit, `status::foreign_pointer`.
+  /// Cost: linear in the parts.
   void split(const void* p, std::span<const bytes> parts) {
     const std::lock_guard lock(mutex_);
     table_.split(address_of(p), parts);
@@ -226,7 +231,8 @@ class arena {
 
   /// @name What the program knows
   /// Hints: they may be left out, and they may fail. Blocks count that the bytes touch. Places are the host and
-  /// `location::device()`, the arena's device, whatever number CUDA has for it.
+  /// `location::device()`, the arena's device, whatever number CUDA has for it. Cost of each: a message to the
+  /// migration thread; a caller that sends thousands without a launch waits for that thread's next turn.
   /// @errors  `status::foreign_pointer`, `status::invalid_argument` for a device that the arena does not have.
   /// @{
 
@@ -311,7 +317,8 @@ class arena {
   /// @}
 
   /// @name Host access
-  /// See `host_view`.
+  /// See `host_view`. Each call waits until the contents are on the host: their bytes at the rate of the link, beside
+  /// what launches in flight still do to the blocks. Counts are of elements.
   /// @errors  `status::foreign_pointer` for memory that is free or of no arena; `status::invalid_argument` where the
   ///          bytes reach beyond their allocation, or what is read was given up; on memory that never faults
   ///          `status::out_of_host_memory`.
