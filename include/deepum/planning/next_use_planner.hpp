@@ -57,7 +57,9 @@ class next_use_planner {
       collect_missing(map, coming);
     }
     std::size_t placed = missing_.size();
-    if (placed + room_for_faults(map, coming) > map.room() || map.occupied() > map.budget()) {
+    const bool short_of_room = placed + room_for_faults(map, coming) > map.room() || map.occupied() > map.budget();
+    coming.found_work(placed != 0 || short_of_room);
+    if (short_of_room) {
       placed = make_room(map, coming, dead, out);
     }
     write_prefetches(map, out, placed);

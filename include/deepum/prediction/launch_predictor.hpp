@@ -66,6 +66,9 @@ struct issued_launch {
 /// Not synchronised. Cost: a launch that comes as predicted adds one prediction, linear in its blocks.
 class launch_predictor {
  public:
+  /// Launches ahead of a stream while nothing is missing.
+  static constexpr std::uint32_t near_horizon = 64;
+
   /// No use is known.
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
@@ -116,12 +119,12 @@ class launch_predictor {
     }
     return {.id = seen.id, .retired = seen.retired, .changed = changed, .steady = steady};
   }
-  /// Predicts some more launches of a stream that has just issued one; the horizon is reached little by little.
+  /// Predicts some more launches of a stream that has just issued one; the horizon is reached little by little. While
+  /// nothing is missing it is near, so that a prediction that was wrong costs little.
   void predict_further(stream_id stream, const block_map& map) {
     stream_forecast& s = at(stream);
     for (std::size_t i = 0;
-         i != s.predictions && s.ahead->size() < limits_.horizon && s.ahead->use_count() < limits_.max_upcoming_uses;
-         ++i) {
+         i != s.predictions && s.ahead->size() < horizon() && s.ahead->use_count() < limits_.max_upcoming_uses; ++i) {
       const std::optional<execution_id> next = history_.predict(s.tail);
       if (!next) {
         return;
@@ -182,6 +185,10 @@ class launch_predictor {
       bool used = false;
       for (const std::uint16_t i : active_) {
         used = streams_[stream_id{i}].ahead->moved(b, map) || used;
+      }
+      if (!map.resident(b)) {
+        rests_ = false;
+        last_departure_ = launches_;
       }
       all_used_ = all_used_ && (used || !map.resident(b));
     }
@@ -278,6 +285,16 @@ class launch_predictor {
     return all_used_;
   }
   void found_all_used() { all_used_ = true; }
+  /// A plan found something to do for the launches ahead, or nothing. Where it is nothing for as many as are looked at,
+  /// and nothing has left the device for as many, predictions reach no farther than `near_horizon` until something
+  /// leaves or a plan finds work.
+  void found_work(bool any) {
+    const auto sees_far = [&](std::uint16_t i) {
+      return stream(i).ahead->size() >= std::min(limits_.horizon, far_ahead);
+    };
+    rests_ = !any && (rests_ || (launches_ - last_departure_ >= limits_.horizon &&
+                                 std::all_of(active_.begin(), active_.end(), sees_far)));
+  }
   /// Launches come whose blocks cannot be known.
   [[nodiscard]] bool expects_surprises() const {
     return last_unsteady_ != 0 && launches_ - last_unsteady_ < unsteady_for;
@@ -325,6 +342,12 @@ class launch_predictor {
   static constexpr std::size_t idle_streams_followed = 32;  // whose predictions are kept, where many are idle
   static constexpr std::uint64_t unsteady_for = 1024;       // launches after one whose blocks cannot be known
 
+  static constexpr std::uint32_t far_ahead =
+      1024;  // where so many launches miss nothing, nothing is taken to be missing
+
+  [[nodiscard]] std::uint32_t horizon() const {
+    return rests_ ? std::min(limits_.horizon, near_horizon) : limits_.horizon;
+  }
   [[nodiscard]] stream_forecast fresh() const {
     return {.lookahead = limits_.lookahead, .predictions = predictions_per_launch};
   }
@@ -383,7 +406,9 @@ class launch_predictor {
   std::vector<std::uint16_t> idle_{};     // of a review; kept for its memory
   std::vector<execution_id> outdated_{};  // their needs are known better than `ahead` says
   bool tracks_uses_ = true;
-  bool all_used_ = false;  // no block on the device was without a known use, as far as is known
+  bool rests_ = false;  // nothing was missing when a plan looked far ahead, and nothing has left the device since
+  std::uint64_t last_departure_ = 0;  // in `launches_`
+  bool all_used_ = false;             // no block on the device was without a known use, as far as is known
   std::uint64_t launches_ = 0;
   std::size_t in_flight_ = 0;
   std::uint64_t last_unsteady_ = 0;  // in `launches_`: a launch whose blocks cannot be known
