@@ -285,7 +285,7 @@ class arena {
   /// The contents are of no value once the launches that were issued before have finished, until the memory is used
   /// again: it is marked active, a launch overwrites or updates it, or the host writes it. That brings exactly the
   /// bytes back that are named, and what they hold is undefined. A launch or host view that reads what was given up is
-  /// refused. What does not declare that it uses the memory must not do so.
+  /// refused. Launches that do not declare the memory must not use it.
   void mark_inactive(const void* p, bytes size) {
     if (size.count == 0) {
       return;
@@ -329,7 +329,7 @@ class arena {
   [[nodiscard]] host_view<const T> host_read(const T* p, std::size_t n) {
     return host_view<const T>(*this, p, n, access::read);
   }
-  /// The host reads and writes elements. What was given up is in use again then.
+  /// The host reads and writes elements. Memory that was given up is in use again then.
   template <class T>
   [[nodiscard]] host_view<T> host_write(T* p, std::size_t n) {
     return host_view<T>(*this, p, n, access::update);
@@ -406,7 +406,7 @@ class arena {
   /// What has been done so far, up to this moment. Take two and subtract them for what was done in between.
   /// Cost: one pump of the engine.
   [[nodiscard]] deepum::statistics statistics() { return engine_.snapshot(); }
-  /// How much is allocated. What was given back does not count, also while launches still use it.
+  /// How much is allocated. Memory that was given back does not count, also while launches still use it.
   [[nodiscard]] arena_footprint footprint() const {
     const std::lock_guard lock(mutex_);
     return {table_.allocated(), table_.peak()};
@@ -481,7 +481,7 @@ class arena {
       say_stray(launch);
     }
   }
-  /// What is done in several launches is checked as a whole before the first of them.
+  /// Work in several launches is checked as a whole before the first of them.
   /// @errors  Those of `name_operands`; `status::invalid_argument` where it reads what was given up.
   void check_operand(std::string_view launch, const operand& o) {
     std::vector<named_operand> named;

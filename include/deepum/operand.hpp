@@ -80,7 +80,7 @@ template <class T>
   return {p, detail::bytes_of_elements<T>(n), access::read};
 }
 
-/// The launch may read and write the memory: `+=`, partial writes. What is not said to be anything else is this.
+/// The launch may read and write the memory: `+=`, partial writes. This is the default for a plain pointer.
 template <class T>
 [[nodiscard]] constexpr typed_operand<T> updates(T* p) {
   static_assert(!std::is_const_v<T>, "a launch cannot write through a pointer to const");

@@ -78,7 +78,7 @@ class stream {
         id_(owner.engine().open_stream(options.lookahead)) {
     arena_.stream_opened();
   }
-  /// Waits for what was launched. What it failed with is lost here: synchronise before, where that matters.
+  /// Waits for all launches. Their errors are lost here: synchronise before, where that matters.
   ~stream() {
     try {
       native_.synchronize();
@@ -235,7 +235,7 @@ class stream {
   void record(event_type& e) {
     named([&] { native_.record(e); });
   }
-  /// What is launched from now on starts when `e`, as it was last recorded, has been reached.
+  /// Work launched from now on starts when `e`, as it was last recorded, has been reached.
   void wait(event_type& e) {
     named([&] { native_.wait(e); });
   }
@@ -359,7 +359,7 @@ class stream {
       s.native_.begin(id);
       id_ = id;
     }
-    /// What a capture takes in is executed later, when its needs are not known.
+    /// A captured launch is executed later, when its needs are not known.
     static void refuse_capture([[maybe_unused]] stream& s, [[maybe_unused]] std::string_view name) {
       if constexpr (faultless_memory_kind<Memory> && requires { s.native_.capturing(); }) {
         if (s.native_.capturing()) {
@@ -439,7 +439,7 @@ class stream {
     }
     return signature.finish();
   }
-  /// What a launch must have on the device as a whole is bounded there by the budget.
+  /// There the budget bounds what a launch must have on the device as a whole.
   template <class Piece>
   launch_id in_pieces(const void* to, const void* from, bytes n, Piece&& piece) {
     bytes most = detail::bytes_of_elements<void>(n.count);  // all bytes is no size
@@ -504,7 +504,7 @@ class stream {
     }
     return last;
   }
-  /// What is made in pieces is checked as a whole before the first of them.
+  /// Work in pieces is checked as a whole before the first of them.
   void check_transfer(std::string_view name, detail::lending_arena* other, const operand& o) {
     if (other != nullptr) {
       other->check(name, o);

@@ -49,7 +49,7 @@ struct bytes {
 using nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
 namespace detail {
-/// What is too much to count becomes the greatest number, which nothing can hold.
+/// A product too large to count becomes the greatest number, which nothing can hold.
 [[nodiscard]] constexpr bytes shifted(unsigned long long n, unsigned by) {
   return bytes{n > ~0ULL >> by ? ~0ULL : n << by};
 }

@@ -10,7 +10,7 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// What is too much to count does not fit into an arena either.
+/// Sizes too large to count do not fit into an arena either.
 template <class T>
 [[nodiscard]] constexpr bytes size_of_allocation(std::size_t n) {
   constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();

@@ -181,7 +181,7 @@ class access_for {
 
 /// One launch in checked mode (`arena_options::checked`): from when its memory is there until it has run.
 ///
-/// What it declares to read only is summed up before and after. What it declares to overwrite is made unrecognisable
+/// Operands that it only reads are summed up before and after. Operands that it overwrites are made unrecognisable
 /// before, and must not be found so after. Where memory never faults, the blocks that it only reads are summed up as a
 /// whole, because what is written there beside its operands would be lost; and it gets access to the blocks that it
 /// declares and to no others (`memory_space::guard`).

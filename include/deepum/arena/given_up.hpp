@@ -69,7 +69,7 @@ class given_up_memory {
       }
     }
   }
-  /// What a launch writes is in use again.
+  /// Memory that a launch writes is in use again.
   /// @param changes  What became of blocks by that is appended.
   /// @returns        A line for the log; empty where it is not worth one.
   [[nodiscard]] std::string use_again(std::string_view launch, std::span<const named_operand> operands,

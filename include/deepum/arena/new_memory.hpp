@@ -139,7 +139,7 @@ class new_memory {
     std::vector<range> ranges_{};
   };
 
-  /// A launch is about to be submitted. What it uses has been filled when this returns, but for what it overwrites.
+  /// A launch is about to be submitted. All that it uses has been filled when this returns, but for what it overwrites.
   /// @param complete  It uses nothing else.
   /// @errors          Those of a launch.
   [[nodiscard]] spared before_launch(std::span<const named_operand> used, bool complete) {

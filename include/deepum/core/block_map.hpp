@@ -133,7 +133,7 @@ class block_map {
   }
   /// The block is on the device now, by command or through a fault; it becomes the most recently migrated one.
   /// @param host_copy_stays  The host's copy stays current (read-mostly, or memory with host backing).
-  /// @param whole            All of it is there. What was there as a whole stays so.
+  /// @param whole            All of it is there. A block that was whole stays so.
   void arrive(block_id b, bool host_copy_stays, bool whole = true) {
     block_state& s = states_[b.value];
     s.partial = !whole && (s.partial || !resident(b));

@@ -16,7 +16,7 @@ namespace detail {
 /// Values by their offsets, in order: finds the last one at or before an offset.
 ///
 /// A tree of two levels whose keys lie side by side: a search among 100,000 touches three or four cache lines, where a
-/// binary tree touches one for each of its 17 levels. What it gives is valid until the next change.
+/// binary tree touches one for each of its 17 levels. Results are valid until the next change.
 ///
 /// Not synchronised. Cost: a search is logarithmic; a change moves the 128 values of a page at most, and now and then
 /// the list of pages.
@@ -116,7 +116,7 @@ class offset_map {
   [[nodiscard]] std::size_t page_of(std::uint64_t offset) const { return last_up_to(first_, offset); }
   /// Makes room in a full page. @returns  The page where the offset belongs.
   std::size_t split(std::size_t p, std::uint64_t offset) {
-    // What is handed out in the order of addresses leaves full pages behind.
+    // Values handed out in the order of addresses leave full pages behind.
     const bool at_end = p + 1 == pages_.size() && offset > pages_[p].offsets.back();
     const auto kept = static_cast<std::ptrdiff_t>(at_end ? most : most / 2);
     page made;

@@ -33,7 +33,7 @@ struct destroy_handle {
   }
 };
 
-/// A stream of the library's own. What is in it goes on when it is destroyed.
+/// A stream of the library's own. Its work goes on when it is destroyed.
 using unique_stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy_handle>;
 /// An event of the library's own.
 using unique_event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, destroy_handle>;

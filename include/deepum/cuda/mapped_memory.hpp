@@ -98,7 +98,7 @@ class mapped_memory final : public device_space {
   /// @name For streams
   /// @{
   [[nodiscard]] static bool time_launches() { return false; }
-  /// What is put into the queue from now on comes behind the copies of these blocks. @param complete  False: of all.
+  /// Work put into `queue` from now on comes behind the copies of these blocks. @param complete  False: of all.
   /// @errors  `status::device_failure`.
   void order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks, bool complete);
 

@@ -109,7 +109,7 @@ class basic_stream {
   basic_stream(const basic_stream&) = delete;
   basic_stream& operator=(const basic_stream&) = delete;
 
-  /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
+  /// Work enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
   /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first. In between the
   /// device is the thread's current one.
   void begin(launch_id id) {
@@ -119,7 +119,7 @@ class basic_stream {
       nested_.emplace_back(context());
     }
     const bool timed = memory_.time_launches();
-    // What the program enqueues behind an unmarked launch would hide its end for as long as it runs.
+    // Work of the program behind an unmarked launch would hide its end for as long as it runs.
     const bool marked = timed || !stream_.get_deleter().owned || memory_.mark_launches();
     log_->begin(id, timed, memory_.several_streams(), marked);
   }
@@ -132,7 +132,7 @@ class basic_stream {
     }
   }
 
-  /// What is enqueued from now on finds the contents of these blocks: where they are on their way to the device, it
+  /// Work enqueued from now on finds the contents of these blocks: where they are on their way to the device, it
   /// waits for them there. Comes before `begin`.
   /// @param complete  Nothing else is touched.
   /// @errors  `status::device_failure`.
@@ -145,7 +145,7 @@ class basic_stream {
   /// @name Graphs
   /// @{
 
-  /// What is enqueued from now on is not executed, but becomes a graph.
+  /// Work enqueued from now on is not executed, but becomes a graph.
   /// @errors  `status::device_failure`.
   void begin_capture() {
     recording_.emplace(context());
@@ -224,7 +224,7 @@ class basic_stream {
     e.on_ = e.event_ == nullptr ? memory_.owner().shared_context() : e.on_;
     check(cudaEventRecord(e.native(), stream_.get()), "cudaEventRecord");
   }
-  /// What is enqueued from now on starts when `e`, as it was last recorded, has been reached.
+  /// Work enqueued from now on starts when `e`, as it was last recorded, has been reached.
   void wait(const event& e) {
     const current_device on(context());
     check(cudaStreamWaitEvent(stream_.get(), e.native(), 0), "cudaStreamWaitEvent");
@@ -270,7 +270,7 @@ class basic_stream {
     check(state, "cudaStreamQuery");
   }
 
-  /// What a library call enqueues to.
+  /// The stream to which library calls enqueue.
   [[nodiscard]] cudaStream_t native() const { return stream_.get(); }
 
  private:

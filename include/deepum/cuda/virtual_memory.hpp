@@ -31,7 +31,7 @@ class virtual_memory {
 
   /// @param out  Set where that worked.
   [[nodiscard]] CUresult create(bool on_host, bytes size, handle& out) const;
-  /// What is mapped of it stays until it is unmapped.
+  /// Its mappings stay until they are unmapped.
   void release(handle h) const;
 
   [[nodiscard]] CUresult map(std::byte* at, bytes size, handle h) const;

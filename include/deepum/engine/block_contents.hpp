@@ -22,7 +22,7 @@ class block_contents {
   void written(block_id b);
   /// A launch will not run: what it would have overwritten is what the host has, and the device has room alone.
   void remember(const launch_record& record);
-  /// What has no contents on the device, and has some on the host, comes again when it has left.
+  /// A block without contents on the device, and with some on the host, comes again when it has left.
   void leave_if_hollow(block_id b);
   /// The contents have been given up.
   void forgotten(block_id b);

@@ -50,8 +50,8 @@ class demand_pager {
 
   /// It need not be checked. Any thread, without a lock.
   [[nodiscard]] bool surely_fits(const launch_record& record) const;
-  /// What a launch declares has to fit, and the host has to be done with it. One that may touch anything declares all
-  /// that is alive from now on.
+  /// The operands of a launch have to fit, and the host has to be done with it. One that may touch anything declares
+  /// all that is alive from now on.
   /// @errors  `status::out_of_device_memory`, `status::invalid_argument` where the host is writing what it touches.
   void check(launch_record& record);
   /// Memory for a launch is there: all its blocks, and no older launch is waiting for the room.

@@ -35,7 +35,7 @@ class dispatcher {
         account_(account),
         options_(chosen) {}
 
-  /// Takes a plan over into the queues. What no fact calls dead is not even queued to be discarded.
+  /// Takes a plan over into the queues. Contents that no fact calls dead are not even queued to be discarded.
   void enqueue(const plan& made);
   /// Gives the device what it can take. The gates are closed and the inbox has been read.
   void dispatch();
@@ -44,7 +44,7 @@ class dispatcher {
 
  private:
   void enqueue_discard(command c);
-  /// A command is forgotten. What the new plan has again was not cancelled.
+  /// A command is forgotten. Commands that the new plan has again were not cancelled.
   void cancel(const command& c);
   void issue_inward();
   void issue_outward();

@@ -50,7 +50,7 @@ class fact_intake {
   /// forgotten where the law allows. Nothing is given up by that while the device has none of it, so no command has to
   /// be ordered before the launch.
   void take_writes(const launch_record& record);
-  /// What a launch will write is read-mostly no longer, before the launch can begin: the driver takes a write to a
+  /// Blocks that a launch will write are read-mostly no longer, before it can begin: the driver takes a write to a
   /// duplicated page for an exception, and serves it page by page.
   void end_read_mostly(const launch_record& record);
   void revive(block_range range);

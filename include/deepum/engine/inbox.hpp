@@ -79,7 +79,7 @@ class inbox {
   /// @}
 
   /// @name Gates
-  /// What passed a gate before it was closed is in the inbox then.
+  /// Facts that passed a gate before it was closed are in the inbox then.
   /// @{
 
   /// Whether launches have to ask before they begin. No lock.

@@ -68,7 +68,7 @@ class memory_space {
   /// @name Commands of a space that keeps a home copy
   /// Blocks move as a whole there, also on a fault. Every other space refuses these commands.
   ///
-  /// What the engine knows of launches may be late. So a launch begins only when its blocks are there and no drop of
+  /// The engine may learn of launches late. So a launch begins only when its blocks are there and no drop of
   /// them is under way, and none of its blocks leaves while it runs: a command that comes too late leaves the block
   /// where it is, and one that was overtaken by a fault does not populate the block again. A launch may begin to write
   /// a block that is being cleaned; the engine then does not rely on the copy.

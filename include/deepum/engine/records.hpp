@@ -64,7 +64,7 @@ struct records {
   [[nodiscard]] bool going(block_id b) const { return map[b].moving == motion::leaving || note(b).discarding; }
   /// No command is moving the block.
   [[nodiscard]] bool still(block_id b) const { return map[b].moving == motion::none && !note(b).discarding; }
-  /// What is alive does not fit, or did not a short while ago: between two steps all activations are dead, and then
+  /// The live blocks do not fit, or did not a short while ago: between two steps all activations are dead, and then
   /// everything fits that will not in the middle of the next one.
   [[nodiscard]] bool oversubscribed() const { return live_of_late.value() > map.budget(); }
   /// `live` may have changed, or a launch finished.

@@ -26,7 +26,7 @@ struct transfer_queue {
   std::vector<outstanding> issued{};
   std::uint64_t blocks = 0;  // in `issued`
 
-  /// What is worked on, first things first.
+  /// Commands in progress, the first ones first.
   [[nodiscard]] std::deque<command>& next() {
     return !demanded.empty() ? demanded : !requested.empty() ? requested : planned;
   }

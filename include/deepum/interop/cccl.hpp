@@ -207,7 +207,7 @@ class arena_resource {
   /// @}
 
   /// @name In the order of a stream
-  /// What is allocated can be used at once, on any stream. Cost of giving back: an event.
+  /// New memory can be used at once, on any stream. Cost of giving back: an event.
   /// @{
   [[nodiscard]] void* allocate(::cuda::stream_ref /*stream*/, std::size_t size,
                                std::size_t alignment = default_alignment) {

@@ -18,7 +18,7 @@ namespace interop {
 
 /// Serves the temporary memory of one library call out of a buffer that its launch declares, as an allocator.
 ///
-/// What does not fit comes from CUDA's pool in the order of the stream, beside the arena: a launch that has been
+/// Requests that do not fit come from CUDA's pool in the order of the stream, beside the arena: a launch that has been
 /// admitted can get no more of the arena, and on memory that never faults it must not. `needed` says how large the
 /// buffer should have been.
 ///

@@ -148,7 +148,7 @@ class thrust_calls {
     }
   }
 
-  /// What it has grown to. What the last launch was short of is added by the next one.
+  /// What it has grown to. The next launch adds what the last one was short of.
   [[nodiscard]] bytes storage_size() const { return storage_.size(); }
 
  private:

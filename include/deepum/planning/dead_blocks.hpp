@@ -15,7 +15,7 @@ namespace detail {
 
 /// Blocks whose contents died, until nothing of them is left, or they are used again.
 ///
-/// What the device has of them is room that costs no copy. It is best given up late: a block that is written again
+/// Their room on the device costs no copy. It is best given up late: a block that is written again
 /// where it is needs neither a discard nor room.
 class dead_blocks {
  public:

@@ -40,8 +40,8 @@ class next_use_planner {
  public:
   explicit next_use_planner(next_use_options chosen) : options_(chosen) {}
 
-  /// What the host has just touched is not fetched for predictions until the program launches something: it may well
-  /// go on touching it.
+  /// Blocks that the host has just touched are not fetched for predictions until the program launches something: it may
+  /// well go on touching it.
   void on_host_access(block_range range, const launch_predictor& coming) {
     for (const block_id b : range) {
       held_by_host_[b] = coming.launches() + 1;

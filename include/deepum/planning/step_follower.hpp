@@ -279,7 +279,7 @@ class step_follower {
       }
     }
   }
-  // What is dead may get room shortly before it is written: the program says that it is in use again only then.
+  // Dead blocks may get room shortly before they are written: the program says that it is in use again only then.
   [[nodiscard]] bool is_missing(const block_map& map, block_id b, std::uint64_t at) const {
     const liveness life = map[b].life;
     return !map.present(b) && (life == liveness::live || (life == liveness::inactive && at < writes_end_));
@@ -328,8 +328,8 @@ class step_follower {
 
   // --- what goes ---
 
-  // What the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has been
-  // fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
+  // The blocks that the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has
+  // been fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
   // copies.
   std::int64_t write_leaving(const block_map& map, plan& out) {
     leaving_.clear();
@@ -417,7 +417,7 @@ class step_follower {
   std::uint64_t writes_end_ = 0;           // the first launch whose first writes get no room yet, as `now_`
   std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
 
-  // What is missing, found little by little.
+  // The missing blocks, found little by little.
   std::vector<missing_block> missing_{};  // for launches before `looked_`, in the order of need; not all still is
   std::size_t done_ = 0;                  // of those: the first ones, which are over
   std::uint64_t looked_ = 0;              // the first launch that has not been looked at, as `now_`

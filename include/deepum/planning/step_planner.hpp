@@ -114,7 +114,7 @@ class step_planner {
     std::uint32_t end = 0;  // position of the first launch over which it does not
     bool returns = true;
   };
-  // What never comes back goes first, then what comes back last.
+  // Blocks that never come back go first, then those that come back last.
   struct goes_later {
     bool operator()(const candidate& a, const candidate& b) const {
       if (a.returns != b.returns) {
@@ -271,7 +271,7 @@ class step_planner {
     }
     return false;
   }
-  // What has to be brought back anyway can be brought a little sooner or later. Room that is not made in time stops
+  // Blocks that have to come back anyway can come a little sooner or later. Room that is not made in time stops
   // the launch.
   bool give_up_late(std::uint32_t count, std::uint32_t launch) {
     while (skip_past(late_)) {
@@ -307,8 +307,8 @@ class step_planner {
     return !from.empty();
   }
 
-  // Around a cycle the choice may have made more room than is needed. What fits stays after all, short gaps first: they
-  // cost the link as much as long ones and take less room.
+  // Around a cycle the choice may have made more room than is needed. Blocks that fit stay after all, short gaps first:
+  // they cost the link as much as long ones and take less room.
   void restore() {
     std::vector<std::int64_t> room(step_.launches());
     const std::vector<std::uint32_t> occupied = occupied_at(step_, plan_.leaves);
@@ -376,7 +376,7 @@ class step_planner {
 /// its launches by a factor all over, which spreads returns alone, and one that spreads nothing. The one that
 /// `detail::step_timer` expects to be fastest is taken; of equal ones, that with fewest returns.
 ///
-/// What is not known of the launches' durations costs little: of the recorded models no plan made with equal durations,
+/// Unknown durations of launches cost little: of the recorded models no plan made with equal durations,
 /// or with the blocks of each launch for its duration, was more than 4 % slower than one made with the true ones.
 ///
 /// A pure function. A launch that uses more than the budget keeps only itself.

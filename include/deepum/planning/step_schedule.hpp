@@ -24,7 +24,7 @@ struct fetch_reach {
 
 namespace detail {
 
-/// Finds the reach at each launch of a step. What comes back early takes room until its launch, besides what the plan
+/// Finds the reach at each launch of a step. An early return takes room until its launch, besides what the plan
 /// has on the device anyway.
 class reach_finder {
  public:
@@ -100,7 +100,7 @@ class reach_finder {
                     [&](std::uint32_t begin, std::uint32_t end) { least = std::min(least, free_.least(begin, end)); });
     return least;
   }
-  // What returns for the launch `ahead` of the executing one takes room from now on, or from when its gap begins.
+  // A return for the launch `ahead` of the executing one takes room from now on, or from when its gap begins.
   void claim(std::uint32_t launch, std::uint32_t ahead) {
     for_each_return(launch, [&](std::uint32_t gap) {
       claimed_[gap] = std::min(ahead, step_.gaps()[gap].held);

@@ -42,7 +42,7 @@ class step_description {
       uses_.push_back({range, mode});
     }
   }
-  /// What these blocks hold is dead once the last launch has run, until something uses them again.
+  /// The contents of these blocks are dead once the last launch has run, until something uses them again.
   void add_last_use(block_range range) {
     expects(!launches_.empty(), "a last use without a launch");
     if (!range.empty()) {

@@ -101,7 +101,7 @@ class step_timer {
       }
     }
   }
-  // What comes early takes room until its launch, besides what the plan has on the device at the launches before.
+  // An early return takes room until its launch, besides what the plan has on the device at the launches before.
   void find_most_early() {
     const std::uint32_t n = step_.launches();
     double most = std::numeric_limits<double>::max();  // of the launches from k on, for those before it have begun

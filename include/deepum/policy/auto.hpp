@@ -163,7 +163,7 @@ class auto_policy final : public policy {
     return l == nullptr || detail::all_there(map, *l->needs);
   }
 
-  /// What the streams did last and the advice belong to this run.
+  /// The last launches of the streams and the advice belong to this run.
   void save(archive_writer& out) const override {
     out.section(tag, [&] {
       out.put(false);  // a table that predicts blocks by pairs

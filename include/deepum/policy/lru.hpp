@@ -83,7 +83,7 @@ class lru_policy final : public policy {
   }
 
  private:
-  // What nothing in flight uses leaves, the least recently used first; dead contents before all others.
+  // Blocks that nothing in flight uses leave, the least recently used first; dead contents before all others.
   std::int64_t make_room(const block_map& map, std::int64_t needed, plan& out) {
     std::int64_t made = 0;
     for (const bool dead : {true, false}) {

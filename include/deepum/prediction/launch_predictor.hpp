@@ -304,7 +304,7 @@ class launch_predictor {
   [[nodiscard]] const history& past() const { return history_; }
   void append_uses(execution_id id, std::vector<block_access>& out) { needs_.append_uses(id, out); }
 
-  /// Appends what was learned. What the streams did last belongs to this run.
+  /// Appends what was learned. The last launches of the streams belong to this run.
   void save(archive_writer& out) const {
     history_.save(out);
     needs_.save(out);

@@ -17,7 +17,7 @@ namespace sim {
 class active_walks {
  public:
   void begin(const walk& w) { active_.push_back(&w); }
-  /// What was discarded under the operation is lost, and with it what the operation wrote there.
+  /// Contents discarded under the operation are lost, and with it what the operation wrote there.
   void end(const walk& w);
   /// The one that touches the block; nullptr: none.
   [[nodiscard]] const walk* with(const address_space& space, block_id b) const;

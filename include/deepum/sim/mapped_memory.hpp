@@ -45,7 +45,7 @@ class mapped_memory final : public device_space<address_space> {
   bool evict(block_range range, std::uint64_t ticket) override;
   bool clean(block_range range, std::uint64_t ticket) override;
   bool drop(block_range range, std::uint64_t ticket) override;
-  /// What is not on the device has nothing to give up: the host's memory costs nothing here.
+  /// A block that is not on the device has nothing to give up: the host's memory costs nothing here.
   bool discard(block_range range, std::uint64_t ticket) override;
   /// No driver takes advice here.
   bool advise(block_range, advice, location) override { return true; }

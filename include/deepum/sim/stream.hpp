@@ -52,7 +52,7 @@ class stream {
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
 
-  /// What is enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
+  /// Work enqueued until `end` belongs to this launch. `launch_finished` is reported when all of it is done.
   /// Launches may nest: what is enqueued belongs to the innermost one, and the inner ones end first.
   void begin(launch_id id);
   void end(launch_id id);
@@ -88,7 +88,7 @@ class stream {
   void fill(void* to, int value, std::size_t n);
 
   void record(event& e);
-  /// What is enqueued from now on starts when `e`, as it was last recorded, has been reached.
+  /// Work enqueued from now on starts when `e`, as it was last recorded, has been reached.
   void wait(const event& e);
 
   /// The host waits until the stream has nothing left to do.
@@ -101,7 +101,7 @@ class stream {
   /// @errors  As `synchronize`, where an operation has failed.
   void check_device();
 
-  /// What a library call enqueues to: here the stream itself.
+  /// The stream to which library calls enqueue: here this one itself.
   [[nodiscard]] stream& native() { return *this; }
 
  private:

@@ -31,7 +31,7 @@ class launch_log {
   launch_log(const launch_log&) = delete;
   launch_log& operator=(const launch_log&) = delete;
 
-  /// What is enqueued from now on until `end` belongs to this launch. Launches may nest: `end` ends the innermost one,
+  /// Work enqueued from now on until `end` belongs to this launch. Launches may nest: `end` ends the innermost one,
   /// and they are reported in the order of their ends.
   /// @param timed   Its end is timed.
   /// @param begun   Its beginning too: of use where several streams execute at a time.

@@ -91,7 +91,7 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
   if (mode != access::read) {
     inward_.end_duplication(range);
   }
-  // What is duplicated is current on the host already.
+  // A duplicated block is current on the host already.
   for_each_run(
       range, [this](block_id b) { return !marks_.has(b, mark::duplicated); },
       [this](block_range run) { outward().submit({.what = action::evict, .why = reason::host, .range = run}); });

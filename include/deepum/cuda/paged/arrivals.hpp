@@ -56,7 +56,7 @@ class arrivals {
   [[nodiscard]] bool under_way(block_id b) const {
     return number_[b.value].load(std::memory_order_acquire) > ended_.load(std::memory_order_acquire);
   }
-  /// What is put into the queue from now on comes behind the copies of these blocks. Costs no call where none is under
+  /// Work put into `queue` from now on comes behind the copies of these blocks. Costs no call where none is under
   /// way, else one.
   /// @param complete  False: behind all copies.
   /// @errors  `status::device_failure`.

@@ -16,7 +16,7 @@ DEEPUM_SEPARATE void budget::refresh() {
   const bytes block = state_.map.grid().block();
   std::uint64_t most = options_.budget / block;
   if (options_.budget.count == 0) {
-    // What is on its way holds room in the map, but may not hold memory yet: it counts as not there.
+    // Blocks on their way hold room in the map, but perhaps no memory yet: they count as not there.
     const bytes available = memory_.free_memory() + block * (state_.map.occupied() - state_.map.arriving());
     most = available > options_.headroom ? (available - options_.headroom) / block : 0;
   }

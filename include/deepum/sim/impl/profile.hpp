@@ -82,7 +82,7 @@ namespace detail {
   return p;
 }
 
-/// NVIDIA V100 PCIe 32 GB, PCIe 3 x16: the machine of the DeepUM paper. What no source gives scales with the link.
+/// NVIDIA V100 PCIe 32 GB, PCIe 3 x16: the machine of the DeepUM paper. Costs without a source scale with the link.
 [[nodiscard]] inline profile v100_pcie3() {
   using namespace std::chrono_literals;
   profile p = h200_pcie5();

@@ -75,7 +75,7 @@ DEEPUM_SEPARATE bool launch_log::collect(gpu_clock& clock, std::vector<device_ev
   if (finished == 0 && !waiting_.empty()) {
     return true;
   }
-  // What is not timed was over when the next one behind it was, or now. What is timed is not held against the host's
+  // An untimed launch was over when the next one behind it was, or now. A timed one is not held against the host's
   // present: the clock may be ahead of that, and puts faults there too.
   times_.resize(finished);
   const nanoseconds now = gpu_clock::host_now();

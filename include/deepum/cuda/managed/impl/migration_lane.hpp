@@ -259,7 +259,7 @@ DEEPUM_SEPARATE void migration_lane::arrived(const migration& part, nanoseconds 
 DEEPUM_SEPARATE void migration_lane::evict_piece() {
   migration& m = todo_.front();
   const block_range part{m.range.first, std::min(m.range.count, blocks_outward)};
-  // What is duplicated is given up without a copy: the end of the duplication drops the device's one. The prefetch
+  // A duplicated block is given up without a copy: the end of the duplication drops the device's one. The prefetch
   // then finds it on the host already, unless a launch has written it meanwhile.
   for_each_run(
       part, [this](block_id b) { return marks_.has(b, mark::duplicated); },
