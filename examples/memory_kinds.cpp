@@ -1,5 +1,5 @@
-// Choosing a memory kind: one program on managed memory, whose pages the driver moves, and on mapped memory, which
-// never faults. The program is a template; what differs is the type of the arena. See docs/mapped_memory.md.
+// Choosing a memory kind: one program on managed memory, whose pages the driver moves, and on paged memory, which
+// never faults. The program is a template; what differs is the type of the arena. See docs/paged_memory.md.
 //
 // On the simulated GPU, where five of twelve buffers fit:
 //     cmake --preset release && cmake --build build --target memory_kinds && build/bin/memory_kinds
@@ -38,7 +38,7 @@ word run(const char* kind) {
   std::vector<word*> x(12);
   for (std::size_t i = 0; i < x.size(); ++i) {
     x[i] = arena.template allocate<word>(n);
-    // The host goes through views. Managed memory has its contents at x[i] itself, mapped memory elsewhere.
+    // The host goes through views. Managed memory has its contents at x[i] itself, paged memory elsewhere.
     const auto view = arena.host_overwrite(x[i], n);
     std::ranges::fill(view, static_cast<word>(i));
   }
@@ -46,7 +46,7 @@ word run(const char* kind) {
   for (int step = 1; step <= 5; ++step) {
     const deepum::statistics before = arena.statistics();
     const deepum::nanoseconds begin = gpu.now();
-    // Every operand is named: on managed memory that is a help, on mapped memory a launch may touch nothing else.
+    // Every operand is named: on managed memory that is a help, on paged memory a launch may touch nothing else.
     for (std::size_t i = 0; i < x.size(); ++i)
       s.launch("mix", 1024, 256, 0, mix, deepum::updates(x[i], n), deepum::reads(x[(i + 1) % x.size()], n), n);
     s.synchronize();
@@ -69,7 +69,7 @@ word run(const char* kind) {
 
 int main() try {
   const word managed = run<deepum::sim::managed_memory>("managed");
-  const word mapped = run<deepum::sim::mapped_memory>("mapped ");
+  const word paged = run<deepum::sim::paged_memory>("paged  ");
 
   // The same on the host, where one word stands for a buffer.
   std::vector<word> expected(12);
@@ -82,7 +82,7 @@ int main() try {
   word sum = 0;
   for (const word value : expected)
     sum += value << 21U;  // times the words of a buffer
-  const bool right = managed == sum && mapped == sum;
+  const bool right = managed == sum && paged == sum;
   std::puts(right ? "right: the same contents" : "WRONG");
   return right ? 0 : 1;
 } catch (const std::exception& e) {

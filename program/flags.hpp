@@ -16,6 +16,9 @@
 // Command-line flags that the programs of this repository share.
 namespace deepum_program {
 
+/// The kind of memory that a flag names. "mapped" is what "paged" was called before.
+[[nodiscard]] inline std::string memory_kind_of(std::string flag) { return flag == "mapped" ? "paged" : std::move(flag); }
+
 /// `--budget`: how much device memory a run may use, in bytes or as a share of the footprint.
 struct budget_flag {
   double percent = 40;

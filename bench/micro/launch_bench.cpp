@@ -144,8 +144,8 @@ void launches(benchmark::State& state, const char* policy) {
 }
 void managed_auto(benchmark::State& state) { launches<cuda::managed_memory>(state, "auto"); }
 void managed_um(benchmark::State& state) { launches<cuda::managed_memory>(state, "um"); }
-void mapped_auto(benchmark::State& state) { launches<cuda::mapped_memory>(state, "auto"); }
-void mapped_um(benchmark::State& state) { launches<cuda::mapped_memory>(state, "um"); }
+void paged_auto(benchmark::State& state) { launches<cuda::paged_memory>(state, "auto"); }
+void paged_um(benchmark::State& state) { launches<cuda::paged_memory>(state, "um"); }
 
 void sizes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"allocations", "streams"})->Iterations(1)->Unit(benchmark::kMillisecond);
@@ -157,7 +157,7 @@ void sizes(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK(managed_auto)->Apply(sizes);
 BENCHMARK(managed_um)->Apply(sizes);
-BENCHMARK(mapped_auto)->Apply(sizes);
-BENCHMARK(mapped_um)->Apply(sizes);
+BENCHMARK(paged_auto)->Apply(sizes);
+BENCHMARK(paged_um)->Apply(sizes);
 
 }  // namespace

@@ -203,7 +203,7 @@ class managed_blocks : public memory_space {
   gpu& gpu_;
 };
 
-/// Memory with permanent host copies on such a GPU, as mapped memory is.
+/// Memory with permanent host copies on such a GPU, as paged memory is.
 class blocks_with_home_copy final : public managed_blocks {
  public:
   explicit blocks_with_home_copy(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}

@@ -38,11 +38,11 @@ def limit(inputs, run, time):
                 "use the policy auto" if run.policy in ("um", "off") else "declare what launches touch, and run checked mode first")
     rates = {k: bound.best_rate(c) for k, c in run.trace.copies.items()}
     if out >= 0.8 and out >= into:
-        mapped = next((r for r in inputs.runs if r.policy == run.policy and r.memory.startswith("mapped") and (r.ns() or run.ns()) < run.ns()), None)
+        paged = next((r for r in inputs.runs if r.policy == run.policy and r.memory.startswith(("paged", "mapped")) and (r.ns() or run.ns()) < run.ns()), None)
         slow = rates["copy_in"] and rates["copy_out"] and rates["copy_out"] < 0.75 * rates["copy_in"]
         return (f"the link to the host limits it: it is busy for {100 * out:.0f} % of the time",
-                f"try mapped memory, where this step takes {time(mapped.ns())}" if mapped else
-                "try mapped memory, where copies to the host are as fast as those to the device" if slow else
+                f"try paged memory, where this step takes {time(paged.ns())}" if paged else
+                "try paged memory, where copies to the host are as fast as those to the device" if slow else
                 "say what is of no value any more (overwrites, mark_inactive), or raise the budget")
     if into >= 0.8:
         return f"the link to the device limits it: it is busy for {100 * into:.0f} % of the time", "raise the budget, or say what is overwritten as a whole"

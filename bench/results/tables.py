@@ -151,12 +151,12 @@ def feeds():
 
 
 def two_ways():
-    plain, mapped = read("churn")["churn"]["runs"], read("churn_host_mapped")["churn"]["runs"]
+    plain, evicted = read("churn")["churn"]["runs"], read("churn_host_mapped")["churn"]["runs"]
 
     def cells(runs, system):
         return {r["chunk_bytes"] // MIB: r for r in runs if r["system"] == system}
 
-    auto, pinned, host_mapped = cells(plain, "auto"), cells(plain, "pinned"), cells(mapped, "auto")
+    auto, pinned, host_mapped = cells(plain, "auto"), cells(plain, "pinned"), cells(evicted, "auto")
 
     def rates(run):
         return f"{gbps(run['in_each_second'])}, {gbps(run['out_each_second'])}" if run else ""
@@ -203,8 +203,8 @@ def two_models():
                       mib(median(auto, "bytes_out"))]])
 
 
-def mapped_fits():
-    file = read("mapped_fits")
+def paged_fits():
+    file = read("paged_fits")
     p = Program(file["programs"][0])
     launch = {s["system"]: s for s in file["small_launches"]}
     return markdown(["step [MiB]", "resident [ms]", "auto [ms]", "a launch, host [us]", "more under auto [us]"],
@@ -227,7 +227,7 @@ def large():
 
 
 TABLES = {f.__name__: f for f in (training, training_in_short, forward_pass, gather, everything_fits, feeds, two_ways, gpt_step, inference,
-                                  two_models, mapped_fits, largest_batch, large)}
+                                  two_models, paged_fits, largest_batch, large)}
 
 
 def main():

@@ -231,7 +231,7 @@ int main(int argc, char** argv) try {
   bool right = expected.losses.back() < 0.8 * expected.losses.front();
   for (const char* policy : {"um", "lru", "deepum", "auto"}) {
     right = train<deepum::cuda::managed_memory>("managed", policy, images, budget) == expected && right;
-    right = train<deepum::cuda::mapped_memory>("mapped", policy, images, budget) == expected && right;
+    right = train<deepum::cuda::paged_memory>("paged", policy, images, budget) == expected && right;
   }
   std::printf("%s: from a loss of %.3f to one of %.3f, bit by bit the same everywhere\n", right ? "right" : "WRONG",
               expected.losses.front(), expected.losses.back());

@@ -5,7 +5,7 @@
 #include <deepum/arena.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_memory.hpp>
-#include <deepum/cuda/mapped_memory.hpp>
+#include <deepum/cuda/paged_memory.hpp>
 #include <deepum/cuda/stream.hpp>
 #include <deepum/cuda/virtual_memory.hpp>
 #include <deepum/engine/memory_kind.hpp>
@@ -35,7 +35,7 @@ struct cuda_backend {
 
   /// What moves as one.
   [[nodiscard]] static deepum::bytes block(const run_options& options) {
-    return deepum::faultless_memory_kind<Memory> ? device_options(options).chunk : deepum::block_size;
+    return deepum::paged_memory_kind<Memory> ? device_options(options).chunk : deepum::block_size;
   }
 
   /// What an arena may hold on a device that has more memory than this: all of it. Under `um`, too, blocks leave for
@@ -69,10 +69,10 @@ struct cuda_gpu {
   try {
     const deepum::cuda::device gpu{0};
     const auto& p = gpu.properties();
-    if (memory == memory_choice::mapped) {
+    if (memory == memory_choice::paged) {
       (void)deepum::cuda::virtual_memory(p.ordinal);  // throws where the driver has none
     } else if (!p.concurrent_managed_access) {
-      why_not = p.name + " cannot use managed memory that is larger than its own; try --memory mapped";
+      why_not = p.name + " cannot use managed memory that is larger than its own; try --memory paged";
       return std::nullopt;
     }
     const int version = p.driver_version;  // 13000 for 13.0

@@ -7,7 +7,7 @@
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/managed_memory.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/profile.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
@@ -46,13 +46,13 @@ struct basic_sim_backend {
   /// What an arena may hold on a device that has this memory and no more. A few blocks stay free, so that the driver
   /// need not evict when a launch faults all the same; under `um`, and where no driver moves anything, it has all.
   [[nodiscard]] static deepum::bytes device_budget(const std::string& policy, deepum::bytes memory) {
-    return policy == "um" || deepum::faultless_memory_kind<Memory>
+    return policy == "um" || deepum::paged_memory_kind<Memory>
                ? memory
                : memory - std::min(4 * deepum::block_size, memory - deepum::block_size);
   }
 };
 
 using sim_backend = basic_sim_backend<deepum::sim::managed_memory>;
-using mapped_sim_backend = basic_sim_backend<deepum::sim::mapped_memory>;
+using paged_sim_backend = basic_sim_backend<deepum::sim::paged_memory>;
 
 }  // namespace train_gpt

@@ -16,7 +16,7 @@ namespace train_gpt {
 using deepum_program::budget_flag;
 using deepum_program::lookahead_flag;
 
-/// `--chunk`: what mapped memory maps at a time; 0: the library's own choice.
+/// `--chunk`: what paged memory maps at a time; 0: the library's own choice.
 struct chunk_flag {
   bytes size{};
 };
@@ -37,15 +37,15 @@ inline std::string AbslUnparseFlag(const chunk_flag& flag) {  // NOLINT: Abseil'
 }
 
 /// Where the model lies: in pages that move when they are touched, or in chunks that are mapped before a launch begins.
-enum class memory_choice : std::uint8_t { managed, mapped };
+enum class memory_choice : std::uint8_t { managed, paged };
 
-[[nodiscard]] inline const char* name_of(memory_choice m) { return m == memory_choice::managed ? "managed" : "mapped"; }
+[[nodiscard]] inline const char* name_of(memory_choice m) { return m == memory_choice::managed ? "managed" : "paged"; }
 
 /// What a run of the program does, after everything was checked that can be checked beforehand.
 struct run_options {
   bool cuda = false;  ///< on a GPU, not on the simulated one
   memory_choice memory = memory_choice::managed;
-  bytes chunk{};             ///< of mapped memory on a GPU; 0: the library's own choice
+  bytes chunk{};             ///< of paged memory on a GPU; 0: the library's own choice
   bool host_mapped = false;  ///< chunks that are not on the GPU are the host's at their addresses
   precision computes_in = precision::fp32;
   purpose use = purpose::training;

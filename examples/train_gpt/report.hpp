@@ -121,7 +121,7 @@ inline constexpr const char* what_least_is =
 /// The policies of one kind of memory.
 [[nodiscard]] inline std::string table_of(const report& r) {
   constexpr double mib = 1 << 20;
-  const bool mapped = r.memory == "mapped";
+  const bool paged = r.memory == "paged";
   std::string text = detail::heading_of(
       r, absl::StrFormat(", %s memory%s%s", r.memory,
                          r.chunk.count == 0 ? "" : absl::StrFormat(" in chunks of %d MiB", r.chunk.count >> 20),
@@ -129,7 +129,7 @@ inline constexpr const char* what_least_is =
   constexpr const char* columns = "%-14s %9s %9s %11s %8s %10s %9s %9s %9s | %9s %9s %9s\n";
   absl::StrAppend(
       &text,
-      absl::StrFormat(columns, "policy", "step", "of ideal", "of possible", mapped ? "waits" : "faults", "changing*",
+      absl::StrFormat(columns, "policy", "step", "of ideal", "of possible", paged ? "waits" : "faults", "changing*",
                       "in", "out", "stalled", "1st step", "2nd step", "tables"),
       absl::StrFormat(columns, "", "[ms]", "[%]", "[%]", "", "", "[MiB]", "[MiB]", "[ms]", "[ms]", "[ms]", "[KiB]"));
   const policy_run* const ideal = detail::run_of(r, "ideal");
@@ -156,10 +156,10 @@ inline constexpr const char* what_least_is =
   absl::StrAppend(&text, "\nFor each step, median from the third one on.",
                   " * faults in AdamW, whose launches get the step number and so are never the same.\n");
   if (r.least) absl::StrAppend(&text, detail::what_least_is);
-  if (mapped) {
+  if (paged) {
     absl::StrAppend(&text, "No page faults here: what is counted is blocks that a launch had to wait for.\n");
   }
-  if (!r.driver.empty() && !mapped &&
+  if (!r.driver.empty() && !paged &&
       std::any_of(r.runs.begin(), r.runs.end(), [](const auto& p) { return p.name == "um"; })) {
     absl::StrAppend(&text, "Under um, blocks leave beside the faults that bring others, so that the budget is kept.\n");
   }
@@ -178,14 +178,14 @@ inline constexpr const char* what_least_is =
 }
 
 /// The same runs on two kinds of memory, side by side: what they come to once the tables are filled.
-[[nodiscard]] inline std::string table_of(const report& managed, const report& mapped) {
+[[nodiscard]] inline std::string table_of(const report& managed, const report& paged) {
   constexpr double mib = 1 << 20;
   std::string text = detail::heading_of(managed, "");
   constexpr const char* half = " %9s %11s %7s %8s %8s";
   const auto halves = [&](const std::string& name, const auto& cells) {
     absl::StrAppendFormat(&text, "%-14s", name);
-    for (const report* r : {&managed, &mapped}) {
-      if (r == &mapped) absl::StrAppend(&text, " |");
+    for (const report* r : {&managed, &paged}) {
+      if (r == &paged) absl::StrAppend(&text, " |");
       cells(*r);
     }
     while (text.back() == ' ')
@@ -203,7 +203,7 @@ inline constexpr const char* what_least_is =
                             absl::StrFormat("%.1f", r.least->in / mib), absl::StrFormat("%.1f", r.least->out / mib));
     });
   };
-  const bool bounded = managed.least && mapped.least;
+  const bool bounded = managed.least && paged.least;
   if (bounded && detail::run_of(managed, "ideal") == nullptr) add_least();
   for (const policy_run& p : managed.runs) {
     halves(p.name, [&](const report& r) {

@@ -44,12 +44,12 @@
 ABSL_FLAG(std::string, device, "auto",
           "where to train: cuda, sim or sim:PROFILE (a GPU to simulate); auto is cuda where there is a GPU that can");
 ABSL_FLAG(std::string, memory, "managed",
-          "managed (pages that move when they are touched), mapped (no page faults: every launch declares all that it "
+          "managed (pages that move when they are touched), paged (no page faults: every launch declares all that it "
           "touches, and the largest has to fit the budget), or both, side by side");
 ABSL_FLAG(train_gpt::chunk_flag, chunk, {},
-          "what mapped memory on a GPU maps at a time: a power of two from 2MiB to 32MiB, or auto");
+          "what paged memory on a GPU maps at a time: a power of two from 2MiB to 32MiB, or auto");
 ABSL_FLAG(std::string, evicted, "unmapped",
-          "what is at the addresses of mapped memory that is not on the GPU: unmapped (nothing), or host-mapped (the "
+          "what is at the addresses of paged memory that is not on the GPU: unmapped (nothing), or host-mapped (the "
           "host's copy: a launch that touches what it did not declare is slow, and not an error)");
 ABSL_FLAG(std::string, precision, "fp32", "what a GPU computes with: fp32 or bf16 (mixed precision)");
 ABSL_FLAG(bool, evaluate, false, "the forward pass alone: weights are read and never written");
@@ -59,7 +59,7 @@ ABSL_FLAG(
     "that a processor can train, and this makes up for it");
 ABSL_FLAG(
     std::string, policy, "auto",
-    "ideal (all resident), um (the driver alone; on mapped memory: what launches wait for), lru, deepum, auto; several "
+    "ideal (all resident), um (the driver alone; on paged memory: what launches wait for), lru, deepum, auto; several "
     "with commas; or all");
 ABSL_FLAG(train_gpt::budget_flag, budget, {},
           "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint (40%)");
@@ -115,14 +115,14 @@ struct chosen_device {
 };
 
 absl::StatusOr<std::vector<memory_choice>> memories_from_flags() {
-  const std::string flag = absl::GetFlag(FLAGS_memory);
+  const std::string flag = deepum_program::memory_kind_of(absl::GetFlag(FLAGS_memory));
   std::vector<memory_choice> chosen;
-  for (const memory_choice m : {memory_choice::managed, memory_choice::mapped}) {
+  for (const memory_choice m : {memory_choice::managed, memory_choice::paged}) {
     if (flag == name_of(m) || flag == "both") chosen.push_back(m);
   }
   if (chosen.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no memory '", flag, "'; there are managed, mapped and both"));
+        absl::StrCat("there is no memory '", flag, "'; there are managed, paged and both"));
   }
   return chosen;
 }
@@ -196,18 +196,18 @@ absl::StatusOr<precision> precision_from_flags() {
 // Calls `f` with the backend of the run as a template argument.
 template <class F>
 auto with_backend(const run_options& options, F f) {
-  const bool mapped = options.memory == memory_choice::mapped;
+  const bool paged = options.memory == memory_choice::paged;
 #if defined(TRAIN_GPT_CUDA)
   if (options.cuda) {
     const auto computing_in = [&]<class T>() {
-      return mapped ? f.template operator()<cuda_backend<T, deepum::cuda::mapped_memory>>()
-                    : f.template operator()<cuda_backend<T>>();
+      return paged ? f.template operator()<cuda_backend<T, deepum::cuda::paged_memory>>()
+                   : f.template operator()<cuda_backend<T>>();
     };
     return options.computes_in == precision::fp32 ? computing_in.template operator()<float>()
                                                   : computing_in.template operator()<bf16>();
   }
 #endif
-  return mapped ? f.template operator()<mapped_sim_backend>() : f.template operator()<sim_backend>();
+  return paged ? f.template operator()<paged_sim_backend>() : f.template operator()<sim_backend>();
 }
 
 bytes footprint_of(const run_options& options) {
@@ -262,18 +262,18 @@ absl::StatusOr<run_options> options_from_flags(const std::vector<memory_choice>&
   if (!computes_in.ok()) return computes_in.status();
   options.computes_in = *computes_in;
   options.memory = memory;
-  const bool maps = memory == memory_choice::mapped;
+  const bool maps = memory == memory_choice::paged;
   if (maps) options.chunk = absl::GetFlag(FLAGS_chunk).size;
-  if (absl::GetFlag(FLAGS_chunk).size.count != 0 && memories.back() != memory_choice::mapped) {
-    return absl::InvalidArgumentError("--chunk is of mapped memory; use it with --memory mapped");
+  if (absl::GetFlag(FLAGS_chunk).size.count != 0 && memories.back() != memory_choice::paged) {
+    return absl::InvalidArgumentError("--chunk is of paged memory; use it with --memory paged");
   }
   const std::string evicted = absl::GetFlag(FLAGS_evicted);
   if (evicted != "unmapped" && evicted != "host-mapped") {
     return absl::InvalidArgumentError(absl::StrCat("--evicted is unmapped or host-mapped, not '", evicted, "'"));
   }
   options.host_mapped = maps && evicted == "host-mapped";
-  if (evicted == "host-mapped" && memories.back() != memory_choice::mapped) {
-    return absl::InvalidArgumentError("--evicted is of mapped memory; use it with --memory mapped");
+  if (evicted == "host-mapped" && memories.back() != memory_choice::paged) {
+    return absl::InvalidArgumentError("--evicted is of paged memory; use it with --memory paged");
   }
   absl::StatusOr<chosen_device> chosen = device_from_flags(options.memory);
   if (!chosen.ok()) return chosen.status();
@@ -348,7 +348,7 @@ absl::StatusOr<std::vector<planned_runs>> planned_from_flags() {
                   .budget = options->budget,
                   .precision = absl::GetFlag(FLAGS_precision),
                   .memory = name_of(memory),
-                  .chunk = memory == memory_choice::mapped ? block_of(*options) : bytes{},
+                  .chunk = memory == memory_choice::paged ? block_of(*options) : bytes{},
                   .host_mapped = options->host_mapped,
                   .driver = device.driver,
                   .evaluate = options->use == purpose::evaluation,

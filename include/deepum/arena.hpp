@@ -89,7 +89,7 @@ class arena {
   using memory_type = Memory;
   using device_type = typename Memory::device_type;
   /// Whether the host finds contents elsewhere than the device does, in views only.
-  static constexpr bool host_uses_other_addresses = faultless_memory_kind<Memory>;
+  static constexpr bool host_uses_other_addresses = paged_memory_kind<Memory>;
 
   /// What DEEPUM_POLICY, DEEPUM_BUDGET and DEEPUM_CHECK in the environment say goes before the options, and the files
   /// of DEEPUM_STATISTICS and DEEPUM_TRACE are written when the arena ends. A value that cannot be used is a line in
@@ -120,7 +120,7 @@ class arena {
     }
     if (with.checked) {
       order_ = std::make_unique<detail::launch_order>();
-      if constexpr (faultless_memory_kind<Memory>) {
+      if constexpr (paged_memory_kind<Memory>) {
         memory_.guard();
         host_guard_.emplace(memory_.base(), memory_.capacity());
       }
@@ -341,7 +341,7 @@ class arena {
   }
   /// The host touches the bytes now, at their own addresses. Blocks until they are where it can.
   void host_access(const void* p, bytes size, access mode)
-    requires(!faultless_memory_kind<Memory>)
+    requires(!paged_memory_kind<Memory>)
   {
     if (size.count == 0) {
       return;
@@ -366,7 +366,7 @@ class arena {
   }
   /// The same for fills of bytes that were never written.
   [[nodiscard]] std::byte* bring_to_host(byte_span where, access mode) {
-    if constexpr (!faultless_memory_kind<Memory>) {
+    if constexpr (!paged_memory_kind<Memory>) {
       engine_.host_access(um_grid.blocks_of(where.offset, where.size), mode);
       memory_.host_access(where.offset, where.size, mode);
       return memory_.base() + where.offset.count;
@@ -388,7 +388,7 @@ class arena {
   }
   /// The host has finished with what `begin_host_access` gave it.
   void end_host_access(const void* p, bytes size, access mode) {
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       if (size.count != 0) {
         const block_range range = block_grid{block()}.blocks_of(table_.checked(address_of(p), size), size);
         if (order_) {
@@ -478,7 +478,7 @@ class arena {
       stray = name(launch, operands, out);
     }
     if (stray) {
-      say_stray(launch);
+      log_stray(launch);
     }
   }
   /// Work in several launches is checked as a whole before the first of them.
@@ -496,7 +496,7 @@ class arena {
   }
   /// This one, as other arenas know it; nullptr where memory faults.
   [[nodiscard]] const void* lends_as() const {
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       return static_cast<const detail::lending_arena*>(&lender_);
     } else {
       return nullptr;
@@ -553,7 +553,7 @@ class arena {
     std::unique_lock lock(mutex_);
     const bool stray = name(record.name, operands, out.operands);
     declare(out.operands, record.accesses);
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       out.blocks = record.accesses;  // they are waited for
     }
     if (!engine_.surely_fits(record)) {
@@ -604,7 +604,7 @@ class arena {
             return true;
           }
         }
-        if constexpr (faultless_memory_kind<Memory>) {
+        if constexpr (paged_memory_kind<Memory>) {
           probe_.check_device();
           if (!engine_.fits_beside(id, stream, detail::enqueuing::all(this))) {
             throw error(status::out_of_device_memory,
@@ -756,7 +756,7 @@ class arena {
   }
   /// Waits until the host may use bytes. @returns  Where it finds them.
   [[nodiscard]] std::byte* await_host_access(bytes offset, bytes size, access mode)
-    requires faultless_memory_kind<Memory>
+    requires paged_memory_kind<Memory>
   {
     const block_range range = block_grid{block()}.blocks_of(offset, size);
     const auto what = [&] {
@@ -815,7 +815,7 @@ class arena {
     out.resize(count);
     return stray && detail::note_name(stray_launches_, launch);
   }
-  void say_stray(std::string_view launch) const {
+  void log_stray(std::string_view launch) const {
     log("launch '" + std::string(launch) +
         "' has a pointer argument into memory that was given back; it must not use it (logged once)");
   }
@@ -841,13 +841,13 @@ class arena {
     const std::string name = record.name;
     const launch_id id = engine_.report(std::move(record));
     lock.unlock();
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       if (reads_dead) {
         engine_.catch_up();  // blocks of which nothing is in use have to be there, too
       }
     }
     if (stray) {
-      say_stray(name);
+      log_stray(name);
     }
     if (!warning.empty()) {
       log(warning);

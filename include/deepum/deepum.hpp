@@ -11,7 +11,7 @@
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/machine.hpp>
 #include <deepum/sim/managed_memory.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
@@ -23,9 +23,9 @@ namespace deepum {
 inline namespace v0 {
 
 extern template class arena<sim::managed_memory>;
-extern template class arena<sim::mapped_memory>;
+extern template class arena<sim::paged_memory>;
 extern template class stream<sim::managed_memory>;
-extern template class stream<sim::mapped_memory>;
+extern template class stream<sim::paged_memory>;
 
 }  // namespace v0
 }  // namespace deepum

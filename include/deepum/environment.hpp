@@ -29,7 +29,7 @@ using sink = std::function<void(std::string_view)>;
 /// @param device_memory  What 100% are.
 /// @param block          The least, apart from 0.
 [[nodiscard]] std::optional<bytes> budget(bytes device_memory, bytes block, const sink& log);
-/// DEEPUM_CHUNK: the size of a chunk of mapped memory, as `device_options::chunk` has it.
+/// DEEPUM_CHUNK: the size of a chunk of paged memory, as `device_options::chunk` has it.
 /// @param smallest, largest  What a chunk may have; it is a power of two.
 [[nodiscard]] std::optional<bytes> chunk(bytes smallest, bytes largest, const sink& log);
 /// DEEPUM_CHECK: 1 for checked mode, 0 for none.

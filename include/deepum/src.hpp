@@ -41,7 +41,7 @@
 #include <deepum/sim/impl/machine.hpp>
 #include <deepum/sim/impl/managed_memory.hpp>
 #include <deepum/sim/impl/managed_space.hpp>
-#include <deepum/sim/impl/mapped_memory.hpp>
+#include <deepum/sim/impl/paged_memory.hpp>
 #include <deepum/sim/impl/profile.hpp>
 #include <deepum/sim/impl/stream.hpp>
 #include <deepum/sim/impl/worker.hpp>
@@ -50,9 +50,9 @@ namespace deepum {
 inline namespace v0 {
 
 template class arena<sim::managed_memory>;
-template class arena<sim::mapped_memory>;
+template class arena<sim::paged_memory>;
 template class stream<sim::managed_memory>;
-template class stream<sim::mapped_memory>;
+template class stream<sim::paged_memory>;
 
 }  // namespace v0
 }  // namespace deepum

@@ -361,7 +361,7 @@ class stream {
     }
     /// A captured launch is executed later, when its needs are not known.
     static void refuse_capture([[maybe_unused]] stream& s, [[maybe_unused]] std::string_view name) {
-      if constexpr (faultless_memory_kind<Memory> && requires { s.native_.capturing(); }) {
+      if constexpr (paged_memory_kind<Memory> && requires { s.native_.capturing(); }) {
         if (s.native_.capturing()) {
           throw error(status::unsupported, "launch '" + std::string(name) +
                                                "' while its stream is captured: on memory that never faults, record "
@@ -427,7 +427,7 @@ class stream {
   /// Whether the program captures what is launched, which then runs later.
   [[nodiscard]] bool captured() const {
     if constexpr (requires { native_.capturing(); }) {
-      return !faultless_memory_kind<Memory> && native_.capturing();
+      return !paged_memory_kind<Memory> && native_.capturing();
     } else {
       return false;
     }
@@ -444,7 +444,7 @@ class stream {
   launch_id in_pieces(const void* to, const void* from, bytes n, Piece&& piece) {
     bytes most = detail::bytes_of_elements<void>(n.count);  // all bytes is no size
     bool within_blocks = false;  // pieces end where blocks do: else one could touch two blocks on either side
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       const bytes block = arena_.block();
       const bytes budget = arena_.budget();
       most = std::max(block, block * (budget / (8 * block)));
@@ -464,7 +464,7 @@ class stream {
   }
   /// Whether what a piece of a copy touches fits the budget.
   [[nodiscard]] bool fit_together(const void* a, const void* b) const {
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       const std::optional<bytes> first = arena_.offset_of(a);
       const std::optional<bytes> second = arena_.offset_of(b);
       const bytes block = arena_.block();
@@ -508,7 +508,7 @@ class stream {
   void check_transfer(std::string_view name, detail::lending_arena* other, const operand& o) {
     if (other != nullptr) {
       other->check(name, o);
-    } else if constexpr (faultless_memory_kind<Memory>) {
+    } else if constexpr (paged_memory_kind<Memory>) {
       arena_.check_operand(name, o);
     }
   }
@@ -519,7 +519,7 @@ class stream {
     if (other != nullptr) {
       most = other->most();
       block = other->block();
-    } else if (faultless_memory_kind<Memory> && arena_.contains(p)) {
+    } else if (paged_memory_kind<Memory> && arena_.contains(p)) {
       block = arena_.block();
       most = std::max(block, block * (arena_.budget() / (8 * block)));
     }
@@ -585,7 +585,7 @@ class stream {
   /// made.
   template <class Enqueue>
   void record_transfer([[maybe_unused]] std::span<const operand> operands, Enqueue&& enqueue) {
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       launch_record graph;
       graph.name = recording_->name;
       arena_.declare(recording_->operands, graph.accesses);

@@ -71,9 +71,9 @@ struct machine {
   std::unique_ptr<stream<Memory>> s;
 };
 using managed = sim::managed_memory;
-using mapped = sim::mapped_memory;
+using paged = sim::paged_memory;
 
-TEST_CASE_TEMPLATE("a write to what is declared as read is found", Memory, managed, mapped) {
+TEST_CASE_TEMPLATE("a write to what is declared as read is found", Memory, managed, paged) {
   machine<Memory> m;
   const std::size_t n = words_of(3_MiB);
   word* const a = m.filled(n, 1);
@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("a write to what is declared as read is found", Memory, manag
 }
 
 TEST_CASE("a write beside the operands is found where it would be lost: in a block that is only read") {
-  machine<mapped> m;
+  machine<paged> m;
   word* const a = m.filled(100, 1);
   word* const neighbour = m.filled(100, 2);
   const auto write = [&](sim::stream& q) { q.launch(1, 1, 0, set, neighbour, std::size_t{1}, word{3}); };
@@ -101,7 +101,7 @@ TEST_CASE("a write beside the operands is found where it would be lost: in a blo
   m.s->call("writes the block", {updates(a, 100)}, write);  // all of it leaves the device with what was written
 }
 
-TEST_CASE_TEMPLATE("an overwrite that leaves something out is found, be it the last element", Memory, managed, mapped) {
+TEST_CASE_TEMPLATE("an overwrite that leaves something out is found, be it the last element", Memory, managed, paged) {
   const std::size_t n = words_of(3_MiB);
   for (const bool fresh : {false, true}) {
     machine<Memory> m;
@@ -119,14 +119,14 @@ TEST_CASE_TEMPLATE("an overwrite that leaves something out is found, be it the l
   }
 }
 
-TEST_CASE_TEMPLATE("memory that a launch uses for itself need not be written as a whole", Memory, managed, mapped) {
+TEST_CASE_TEMPLATE("memory that a launch uses for itself need not be written as a whole", Memory, managed, paged) {
   machine<Memory> m;
   word* const workspace = m.memory.template allocate<word>(1000);
   m.s->call("library", {uses_as_scratch(workspace, bytes{4000})},
             [&](sim::stream& q) { q.launch(1, 1, 0, set, workspace, std::size_t{10}, word{1}); });
 }
 
-TEST_CASE_TEMPLATE("an update of what was given up is found", Memory, managed, mapped) {
+TEST_CASE_TEMPLATE("an update of what was given up is found", Memory, managed, paged) {
   machine<Memory> m;
   const std::size_t n = words_of(4_MiB);
   word* const a = m.filled(n, 1);
@@ -146,7 +146,7 @@ TEST_CASE_TEMPLATE("an update of what was given up is found", Memory, managed, m
 }
 
 TEST_CASE("a launch finds nothing but what it declares where memory never faults, and is named") {
-  machine<mapped> m;
+  machine<paged> m;
   const std::size_t n = words_of(2_MiB);
   word* const a = m.filled(n, 1);
   word* const b = m.filled(n, 2);
@@ -159,7 +159,7 @@ TEST_CASE("a launch finds nothing but what it declares where memory never faults
   CHECK(mentions(failure(status::device_failure, [&] { (void)m.filled(n, 1); }), "'hides one'"));
 }
 
-TEST_CASE_TEMPLATE("what was freed or given up, and is new, reads as no number", Memory, managed, mapped) {
+TEST_CASE_TEMPLATE("what was freed or given up, and is new, reads as no number", Memory, managed, paged) {
   machine<Memory> m;
   const std::size_t n = words_of(3_MiB);
   const auto all_nan = [&](const word* p) {
@@ -221,7 +221,7 @@ TEST_CASE("a host that uses the device's addresses without a view is told so whe
   int signal = 0;
   const std::string said = last_words(
       [] {
-        machine<mapped> m;
+        machine<paged> m;
         word* const a = m.filled(words_of(2_MiB), 5);
         if (m.contents(a, 1)[0] == 5) {
           *static_cast<volatile word*>(a) = 1;
@@ -233,7 +233,7 @@ TEST_CASE("a host that uses the device's addresses without a view is told so whe
   CHECK(mentions(said, "host_read"));
   const std::string other = last_words(
       [] {
-        const machine<mapped> m;
+        const machine<paged> m;
         *reinterpret_cast<volatile word*>(16) = 1;  // NOLINT
       },
       signal);
@@ -242,7 +242,7 @@ TEST_CASE("a host that uses the device's addresses without a view is told so whe
 }
 #endif
 
-TEST_CASE_TEMPLATE("right programs run as they do without", Memory, managed, mapped) {
+TEST_CASE_TEMPLATE("right programs run as they do without", Memory, managed, paged) {
   const std::size_t n = words_of(5_MiB) + 3;
   std::vector<std::vector<word>> results;
   for (const bool checked : {false, true}) {
@@ -277,7 +277,7 @@ TEST_CASE_TEMPLATE("right programs run as they do without", Memory, managed, map
 }
 
 TEST_CASE_TEMPLATE("a launch has run when its call returns, and one that fails has changed nothing", Memory, managed,
-                   mapped) {
+                   paged) {
   machine<Memory> m;
   const std::size_t n = words_of(3_MiB);
   word* const a = m.filled(n, 1);

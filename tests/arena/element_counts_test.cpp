@@ -43,7 +43,7 @@ void refused(std::uint64_t n, Run&& run) {
 }
 
 TEST_CASE_TEMPLATE("views and operands of more bytes than can be counted are refused with the count", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   machine<Memory> m;
   for (const std::uint64_t n : counts) {
     refused(n, [&] { (void)m.memory.host_read(m.x, n); });
@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("views and operands of more bytes than can be counted are ref
 }
 
 TEST_CASE_TEMPLATE("what cannot be counted has no room, and a size of all bytes is not the whole allocation", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   machine<Memory> m;
   for (const std::uint64_t n : counts) {
     CHECK_THROWS_AS((void)m.memory.template allocate<float>(n), error);

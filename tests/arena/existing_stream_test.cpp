@@ -19,7 +19,7 @@ const auto twice =
     sim::kernel([](int* p) { *p *= 2; }, [](sim::work& w, int* p) { w.updates(p, sizeof *p).flops(1e9); });
 
 TEST_CASE_TEMPLATE("a stream on one of the program's: all is in one order, and it is the program's afterwards", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   sim::device gpu;
   arena<Memory> memory(gpu, {.capacity = 64_MiB, .device_budget = 32_MiB});
   int* const x = memory.template allocate<int>(1);

@@ -57,7 +57,7 @@ struct machine {
   arena<Memory> memory;
 };
 
-#define BOTH_KINDS sim::managed_memory, sim::mapped_memory
+#define BOTH_KINDS sim::managed_memory, sim::paged_memory
 
 /// Bytes that are copied out while a tensor takes the place of one that is of no value any more.
 template <class Memory>
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("what was freed does not move, also while launches may use it
       const std::uint64_t moved = copied_out<Memory>(policy, true, in_flight);
       CHECK(moved == copied_out<Memory>(policy, false, in_flight));
       // Demand paging by the driver knows of nothing that is dead.
-      CHECK((moved == 0) != (policy == std::string("um") && !faultless_memory_kind<Memory>));
+      CHECK((moved == 0) != (policy == std::string("um") && !paged_memory_kind<Memory>));
     }
   }
 }
@@ -304,7 +304,7 @@ TEST_CASE_TEMPLATE("a call that throws, or that is refused, gives up nothing", M
   s.synchronize();
   CHECK(m.first(y) == 5.F);
   CHECK(m.first(x) == 1.F);
-  if constexpr (faultless_memory_kind<Memory>) {
+  if constexpr (paged_memory_kind<Memory>) {
     float* const large = m.memory.template allocate<float>(8 * in_block);
     m.fill(large, 8 * in_block, 4.F);
     failure(status::out_of_device_memory,

@@ -59,7 +59,7 @@ TEST_CASE("the end of an allocation is given up without a byte of the next one")
 
 TEST_CASE("a hint for memory that is held keeps no view of other memory waiting") {
   sim::device gpu;
-  arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = "um", .log = {}});
+  arena<sim::paged_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = "um", .log = {}});
   stream s(memory);
   word* const held = memory.allocate<word>(words_of_a_block);
   word* const other = memory.allocate<word>(words_of_a_block);
@@ -78,7 +78,7 @@ TEST_CASE("a launch may read memory of which a part was given up, whatever it fi
   for (const char* policy : {"auto", "deepum", "lru", "um"}) {
     CAPTURE(policy);
     sim::device gpu;
-    arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = policy, .log = {}});
+    arena<sim::paged_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = policy, .log = {}});
     stream s(memory);
     constexpr std::size_t n = 3 * words_of_a_block;
     word* const a = memory.allocate<word>(n);
@@ -100,7 +100,7 @@ TEST_CASE("a launch within a call that can never get its memory is refused, and 
   for (const char* policy : {"auto", "deepum", "lru", "um"}) {
     CAPTURE(policy);
     sim::device gpu;
-    arena<sim::mapped_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 6_MiB, .policy = policy, .log = {}});
+    arena<sim::paged_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 6_MiB, .policy = policy, .log = {}});
     stream s(memory);
     stream other(memory);
     std::array<word*, 4> all{};

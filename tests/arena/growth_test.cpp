@@ -64,7 +64,7 @@ struct with_data : bench<Memory> {
   static constexpr std::size_t n = 3 << 20;
   float* x;
 };
-TEST_CASE_TEMPLATE("host accesses without a launch take no memory", Memory, sim::managed_memory, sim::mapped_memory) {
+TEST_CASE_TEMPLATE("host accesses without a launch take no memory", Memory, sim::managed_memory, sim::paged_memory) {
   for (const char* policy : {"auto", "lru"}) {
     CAPTURE(std::string(policy));
     with_data<Memory> b(policy);
@@ -73,7 +73,7 @@ TEST_CASE_TEMPLATE("host accesses without a launch take no memory", Memory, sim:
 }
 
 TEST_CASE_TEMPLATE("facts that are told without a launch take no memory", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   for (const char* policy : {"auto", "deepum", "ideal"}) {
     CAPTURE(std::string(policy));
     with_data<Memory> b(policy);
@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("facts that are told without a launch take no memory", Memory
 }
 
 TEST_CASE_TEMPLATE("hints that nobody can follow so fast take no memory", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   for (const char* policy : {"auto"}) {
     CAPTURE(std::string(policy));
     with_data<Memory> b(policy);
@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("hints that nobody can follow so fast take no memory", Memory
 }
 
 TEST_CASE_TEMPLATE("launches, streams and holds take no memory once they are over", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   for (const char* policy : {"auto", "lru"}) {
     CAPTURE(std::string(policy));
     with_data<Memory> b(policy);

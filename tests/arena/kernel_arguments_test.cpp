@@ -73,8 +73,8 @@ struct machine {
   }
 
   sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 64_MiB}};
-  arena<sim::mapped_memory> memory{gpu, {.capacity = 128_MiB, .device_budget = 20_MiB, .policy = "lru", .log = {}}};
-  stream<sim::mapped_memory> s{memory};
+  arena<sim::paged_memory> memory{gpu, {.capacity = 128_MiB, .device_budget = 20_MiB, .policy = "lru", .log = {}}};
+  stream<sim::paged_memory> s{memory};
   std::array<word*, 8> weights{};
   word* sum = nullptr;
 };
@@ -116,7 +116,7 @@ TEST_CASE("what the program declares counts for more than the parameter") {
 }
 
 TEST_CASE_TEMPLATE("bytes that another argument names for writing are written", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   const auto doubles = sim::kernel(add, describe_add);
   const auto doubles_second = sim::kernel([](const word* x, word* y) { add(y, x); },
                                           [](sim::work& w, const word* x, word* y) { describe_add(w, y, x); });

@@ -78,7 +78,7 @@ void under_every_policy(Check&& check) {
 }
 
 TEST_CASE_TEMPLATE("a launch inside a call on the same stream: both finish, the outer one last", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   under_every_policy<Memory>([](machine<Memory>& m) {
     word* const a = m.memory.template allocate<word>(n);
     word* const b = m.memory.template allocate<word>(n);
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("a launch inside a call on the same stream: both finish, the 
 }
 
 TEST_CASE_TEMPLATE("launches nest to any depth, step after step, and what was allocated can be given back", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   under_every_policy<Memory>([](machine<Memory>& m) {
     std::vector<word*> x;
     for (int i = 0; i < 6; ++i) {
@@ -140,7 +140,7 @@ TEST_CASE_TEMPLATE("launches nest to any depth, step after step, and what was al
 }
 
 TEST_CASE_TEMPLATE("a launch inside a call on another stream, and a hold", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   under_every_policy<Memory>([](machine<Memory>& m) {
     word* const a = m.memory.template allocate<word>(n);
     word* const b = m.memory.template allocate<word>(n);
@@ -162,7 +162,7 @@ TEST_CASE_TEMPLATE("a launch inside a call on another stream, and a hold", Memor
 }
 
 TEST_CASE_TEMPLATE("a body that throws behind a launch of its own ends both", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   under_every_policy<Memory>([](machine<Memory>& m) {
     word* const a = m.memory.template allocate<word>(n);
     stream<Memory> s(m.memory);

@@ -18,7 +18,7 @@ using deepum_test::failure;
 using deepum_test::mentions;
 
 TEST_CASE_TEMPLATE("a prefetch or advice to a device that the arena does not have is refused", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 256_MiB});
   arena<Memory> memory(gpu, {.capacity = 64_MiB, .device_budget = 32_MiB, .policy = "um", .log = {}});
   constexpr std::size_t n = (8_MiB).count / sizeof(float);

@@ -68,8 +68,8 @@ bool holds(A& memory, const word* p, std::size_t count, word first) {
 
 TEST_CASE("a kernel on memory of another arena is refused, with the name of the launch and the argument") {
   sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
-  arena<sim::mapped_memory> one(gpu, options(64_MiB));
-  arena<sim::mapped_memory> two(gpu, options(64_MiB));
+  arena<sim::paged_memory> one(gpu, options(64_MiB));
+  arena<sim::paged_memory> two(gpu, options(64_MiB));
   arena<sim::managed_memory> managed(gpu, options(64_MiB));
   word* const a = one.allocate<word>(n);
   word* const b = two.allocate<word>(n);
@@ -110,12 +110,12 @@ TEST_CASE("a kernel on memory of another arena is refused, with the name of the 
 
 TEST_CASE("a pointer into an arena that has ended is a number like any other") {
   sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
-  arena<sim::mapped_memory> one(gpu, options(64_MiB));
+  arena<sim::paged_memory> one(gpu, options(64_MiB));
   word* const a = one.allocate<word>(n);
   fill(one, a, n, 1);
   const word* gone = nullptr;
   {
-    arena<sim::mapped_memory> two(gpu, options(64_MiB));
+    arena<sim::paged_memory> two(gpu, options(64_MiB));
     gone = two.allocate<word>(n);
   }
   stream s(one);
@@ -131,9 +131,9 @@ TEST_CASE("memcpy between arenas copies what launches wrote, whichever of the tw
       CAPTURE(policy);
       arena_options o = options(32_MiB);
       o.policy = policy;
-      arena<sim::mapped_memory> one(gpu, o);
+      arena<sim::paged_memory> one(gpu, o);
       o.device_budget = budget_of_two;
-      arena<sim::mapped_memory> two(gpu, o);
+      arena<sim::paged_memory> two(gpu, o);
       std::vector<word*> x;
       std::vector<word*> y;
       for (int i = 0; i < 8; ++i) {  // twice what one of them holds on the device
@@ -185,9 +185,9 @@ TEST_CASE("memcpy between arenas copies what launches wrote, whichever of the tw
 
 TEST_CASE("a stream of a third arena copies between two others, also one on memory that faults") {
   sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
-  arena<sim::mapped_memory> one(gpu, options(32_MiB));
-  arena<sim::mapped_memory> two(gpu, options(32_MiB));
-  arena<sim::mapped_memory> three(gpu, options(32_MiB));
+  arena<sim::paged_memory> one(gpu, options(32_MiB));
+  arena<sim::paged_memory> two(gpu, options(32_MiB));
+  arena<sim::paged_memory> three(gpu, options(32_MiB));
   arena<sim::managed_memory> managed(gpu, options(32_MiB));
   word* const a = one.allocate<word>(n);
   word* const b = two.allocate<word>(n);
@@ -209,8 +209,8 @@ TEST_CASE("a stream of a third arena copies between two others, also one on memo
 TEST_CASE("arenas on two devices copy by way of the host") {
   sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
   sim::device other(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
-  arena<sim::mapped_memory> one(gpu, options(16_MiB));
-  arena<sim::mapped_memory> two(other, options(16_MiB));
+  arena<sim::paged_memory> one(gpu, options(16_MiB));
+  arena<sim::paged_memory> two(other, options(16_MiB));
   arena<sim::managed_memory> managed(gpu, options(16_MiB));
   word* const a = one.allocate<word>(4 * n);
   word* const b = two.allocate<word>(4 * n);
@@ -236,8 +236,8 @@ TEST_CASE("arenas on two devices copy by way of the host") {
 
 TEST_CASE("a copy out of freed memory of another arena, or past its end, is that arena's error") {
   sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
-  arena<sim::mapped_memory> one(gpu, options(16_MiB));
-  arena<sim::mapped_memory> two(gpu, options(16_MiB));
+  arena<sim::paged_memory> one(gpu, options(16_MiB));
+  arena<sim::paged_memory> two(gpu, options(16_MiB));
   word* const a = one.allocate<word>(n);
   word* const b = two.allocate<word>(n);
   stream s(one);
@@ -256,8 +256,8 @@ TEST_CASE("threads that copy between two small arenas in both directions do not 
   sim::device_options o{.memory = 512_MiB};
   o.worker = sim::worker_mode::thread;
   sim::device gpu(sim::find_profile("h200_pcie5"), o);
-  arena<sim::mapped_memory> one(gpu, options(8_MiB));
-  arena<sim::mapped_memory> two(gpu, options(8_MiB));
+  arena<sim::paged_memory> one(gpu, options(8_MiB));
+  arena<sim::paged_memory> two(gpu, options(8_MiB));
   constexpr std::size_t threads = 4;
   constexpr std::size_t part = (8_MiB).count / sizeof(word);
   std::vector<std::thread> running;
@@ -267,7 +267,7 @@ TEST_CASE("threads that copy between two small arenas in both directions do not 
       word* const a = one.allocate<word>(part);
       word* const b = two.allocate<word>(part);
       fill(one, a, part, static_cast<word>(t));
-      stream<sim::mapped_memory> s(t % 2 == 0 ? one : two);
+      stream<sim::paged_memory> s(t % 2 == 0 ? one : two);
       for (int round = 0; round < 3; ++round) {
         s.memcpy(b, a, 8_MiB);
         s.memcpy(a + 1, b, 8_MiB - bytes{sizeof(word)});

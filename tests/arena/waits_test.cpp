@@ -60,7 +60,7 @@ struct machine {
   arena<Memory> memory;
 };
 
-#define BOTH_KINDS sim::managed_memory, sim::mapped_memory
+#define BOTH_KINDS sim::managed_memory, sim::paged_memory
 
 struct outcome {
   std::string what;
@@ -114,7 +114,7 @@ std::vector<outcome> call_everything(machine<Memory>& m, stream<Memory>& s, word
   attempt("host_read", [&] { CHECK(memory.host_read(x, n).size() == n); });
   attempt("host_write", [&] { memory.host_write(y, n)[0] = 4; });
   attempt("host_overwrite", [&] { memory.host_overwrite(y, n)[0] = 4; });
-  if constexpr (!faultless_memory_kind<Memory>) {
+  if constexpr (!paged_memory_kind<Memory>) {
     attempt("host_access", [&] { memory.host_access(x, size, access::update); });
   }
   attempt("split", [&] { memory.split(x, std::vector<bytes>{2_MiB, 2_MiB}); });
@@ -170,7 +170,7 @@ TEST_CASE_TEMPLATE("on a broken device every call ends", Memory, BOTH_KINDS) {
 
 TEST_CASE("host access that has to wait on a broken device ends with what broke it") {
   const watchdog ends("host access on a broken device");
-  machine<sim::mapped_memory> m(16_MiB);
+  machine<sim::paged_memory> m(16_MiB);
   stream s(m.memory);
   word* const x = m.memory.allocate<word>(in_block);
   s.launch("set", 1, 1, 0, set, x, in_block, word{1});
@@ -187,7 +187,7 @@ TEST_CASE("with no host memory left every call ends, and nothing is lost") {
   for (const char* policy : {"auto", "um", "lru", "deepum"}) {
     CAPTURE(policy);
     const watchdog ends("all calls with a full host");
-    machine<sim::mapped_memory> m(16_MiB, policy, 4_MiB);
+    machine<sim::paged_memory> m(16_MiB, policy, 4_MiB);
     stream s(m.memory);
     word* const kept = m.memory.allocate<word>(2 * in_block);
     word* const x = m.memory.allocate<word>(2 * in_block);
@@ -217,7 +217,7 @@ TEST_CASE("with no host memory left every call ends, and nothing is lost") {
 
 TEST_CASE("a host access that gets no memory leaves all as it was") {
   const watchdog ends("host access with a full host");
-  machine<sim::mapped_memory> m(16_MiB, "um", 2_MiB);
+  machine<sim::paged_memory> m(16_MiB, "um", 2_MiB);
   stream s(m.memory);
   word* const x = m.memory.allocate<word>(2 * in_block);
   s.launch("set", 1, 1, 0, set, x, 2 * in_block, word{7});
@@ -249,11 +249,11 @@ TEST_CASE_TEMPLATE("in a full arena every call ends", Memory, BOTH_KINDS) {
 
 TEST_CASE("a wait for the program itself is logged at growing intervals, and ends when the program lets it") {
   const watchdog ends("a wait for a hold");
-  machine<sim::mapped_memory> m(16_MiB);
+  machine<sim::paged_memory> m(16_MiB);
   stream s(m.memory);
   word* const x = m.memory.allocate<word>(6 * in_block);
   word* const y = m.memory.allocate<word>(6 * in_block);
-  std::optional<residency<sim::mapped_memory>> kept;
+  std::optional<residency<sim::paged_memory>> kept;
   const std::vector<operand> operands{updates(x, 6 * in_block)};
   kept.emplace(m.memory, std::span<const operand>(operands));
   std::atomic<bool> done{false};
@@ -280,7 +280,7 @@ TEST_CASE("a wait for the program itself is logged at growing intervals, and end
 
 TEST_CASE("what is held may be read by the host, which does not wait for the hold") {
   const watchdog ends("a view of what is held");
-  machine<sim::mapped_memory> m(16_MiB);
+  machine<sim::paged_memory> m(16_MiB);
   stream s(m.memory);
   word* const x = m.memory.allocate<word>(2 * in_block);
   word* const y = m.memory.allocate<word>(2 * in_block);
@@ -295,7 +295,7 @@ TEST_CASE("what is held may be read by the host, which does not wait for the hol
 
 TEST_CASE("a launch inside a call that leaves it no room is refused") {
   const watchdog ends("a launch inside a call");
-  machine<sim::mapped_memory> m(16_MiB);
+  machine<sim::paged_memory> m(16_MiB);
   stream s(m.memory);
   stream t(m.memory);
   word* const x = m.memory.allocate<word>(6 * in_block);
@@ -313,7 +313,7 @@ TEST_CASE("a launch inside a call that leaves it no room is refused") {
 }
 
 TEST_CASE("failures that go on are logged less and less often") {
-  machine<sim::mapped_memory> m(16_MiB, "um");
+  machine<sim::paged_memory> m(16_MiB, "um");
   stream s(m.memory);
   word* const x = m.memory.allocate<word>(2 * in_block);
   m.gpu.set_foreign_memory(64_MiB);

@@ -80,7 +80,7 @@ struct machine {
 };
 
 TEST_CASE_TEMPLATE("new memory reads as zero on the device, whatever was there before", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   for (const std::size_t n : {words_of(16_MiB), words_of(3_MiB), std::size_t{1000}, std::size_t{1}}) {
     CAPTURE(n);
     machine<Memory> m;
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("new memory reads as zero on the device, whatever was there b
 }
 
 TEST_CASE_TEMPLATE("it reads as zero on the host, through every kind of view that reads", Memory, sim::managed_memory,
-                   sim::mapped_memory) {
+                   sim::paged_memory) {
   constexpr std::size_t n = words_of(5_MiB);
   for (const bool writes : {false, true}) {
     machine<Memory> m;
@@ -132,7 +132,7 @@ TEST_CASE("memory that faults costs no fill where it was never handed out before
 
 TEST_CASE("small allocations are filled by the byte: their neighbours keep what they hold") {
   machine<sim::managed_memory> managed;
-  machine<sim::mapped_memory> mapped;
+  machine<sim::paged_memory> paged;
   const auto check = [](auto& m, auto s) {
     word* const before = m.memory.template allocate<word>(64);
     word* const middle = m.memory.template allocate<word>(64);
@@ -150,11 +150,11 @@ TEST_CASE("small allocations are filled by the byte: their neighbours keep what 
     CHECK(m.nonzero(*s, behind, 64) == 64);
   };
   check(managed, std::make_unique<stream<sim::managed_memory>>(managed.memory));
-  check(mapped, std::make_unique<stream<sim::mapped_memory>>(mapped.memory));
+  check(paged, std::make_unique<stream<sim::paged_memory>>(paged.memory));
 }
 
 TEST_CASE("what a launch overwrites as a whole first costs no fill on memory that never faults") {
-  machine<sim::mapped_memory> m;
+  machine<sim::paged_memory> m;
   constexpr std::size_t n = words_of(8_MiB);
   m.soil(n);
   stream s(m.memory);
@@ -174,7 +174,7 @@ TEST_CASE("what a launch overwrites as a whole first costs no fill on memory tha
 }
 
 TEST_CASE("what a launch reads as well is filled before it, and so is all that one may touch which does not say") {
-  machine<sim::mapped_memory> m;
+  machine<sim::paged_memory> m;
   constexpr std::size_t n = words_of(2_MiB);
   m.soil(4 * n);
   stream s(m.memory);
@@ -205,21 +205,21 @@ TEST_CASE("other streams and undeclared uses find zeroes too") {
   one.synchronize();
   CHECK(std::count(p + 8, p + n, 1U) == static_cast<std::ptrdiff_t>(n) - 8);
 
-  machine<sim::mapped_memory> mapped;
-  mapped.soil(n);
-  word* const q = mapped.memory.allocate<word>(n);
-  stream three(mapped.memory);
-  stream four(mapped.memory);
+  machine<sim::paged_memory> paged;
+  paged.soil(n);
+  word* const q = paged.memory.allocate<word>(n);
+  stream three(paged.memory);
+  stream four(paged.memory);
   three.launch("increment", 1, 1, 0, increment, updates(q, n), n / 2);
   four.launch("increment", 1, 1, 0, increment, updates(q + n / 2, n / 2), n / 2);  // not ordered with the other one
   three.synchronize();
   four.synchronize();
-  const auto view = mapped.memory.host_read(q, n);
+  const auto view = paged.memory.host_read(q, n);
   CHECK(std::count(view.begin(), view.end(), 1U) == static_cast<std::ptrdiff_t>(n));
 }
 
 TEST_CASE("a launch that does not run overwrites nothing: the memory reads as zero all the same") {
-  machine<sim::mapped_memory> m;
+  machine<sim::paged_memory> m;
   constexpr std::size_t n = words_of(4_MiB);
   m.soil(n);
   stream s(m.memory);
@@ -235,7 +235,7 @@ TEST_CASE("a launch that does not run overwrites nothing: the memory reads as ze
 }
 
 TEST_CASE("threads that find the same new memory wait for whoever fills it") {
-  machine<sim::mapped_memory> m;
+  machine<sim::paged_memory> m;
   constexpr std::size_t n = words_of(16_MiB);
   m.soil(n);
   word* const p = m.memory.allocate<word>(n);
@@ -267,7 +267,7 @@ TEST_CASE("without the option memory holds what was left in it") {
 }
 
 TEST_CASE_TEMPLATE("in checked mode new memory reads as zero with the option, and as no number without", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   constexpr std::size_t n = words_of(3_MiB);
   for (const bool zero : {true, false}) {
     machine<Memory> m(zero, true);

@@ -27,7 +27,7 @@ using deepum::bytes;
 using deepum::status;
 using word = std::uint32_t;
 using deepum::cuda::managed_memory;
-using deepum::cuda::mapped_memory;
+using deepum::cuda::paged_memory;
 
 constexpr std::uint64_t n = (4_MiB).count / sizeof(word);
 
@@ -128,7 +128,7 @@ void use_all(deepum::cuda::device& device, const char* policy, bool checked) {
 }
 
 TEST_CASE_TEMPLATE("a capture of the program's in any mode stays valid whatever the library does", Memory,
-                   managed_memory, mapped_memory) {
+                   managed_memory, paged_memory) {
   for (const bool checked : {false, true}) {
     for (const char* policy : {"auto", "um"}) {
       for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
@@ -153,7 +153,7 @@ TEST_CASE_TEMPLATE("a capture of the program's in any mode stays valid whatever 
 }
 
 TEST_CASE_TEMPLATE("asking for statistics while a stream of the arena is captured spoils nothing", Memory,
-                   managed_memory, mapped_memory) {
+                   managed_memory, paged_memory) {
   const fake_gpu gpu(256_MiB);
   fake_cuda::register_kernel(add);
   deepum::cuda::device device(0, options());
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("asking for statistics while a stream of the arena is capture
 
 TEST_CASE_TEMPLATE(
     "a library's stream on the default stream is not asked while a stream that is ordered with it is captured", Memory,
-    managed_memory, mapped_memory) {
+    managed_memory, paged_memory) {
   const fake_gpu gpu(256_MiB);
   deepum::cuda::device device(0, options());
   deepum::arena<Memory> arena(device, {.capacity = 64_MiB, .device_budget = 16_MiB, .log = {}});
@@ -249,7 +249,7 @@ TEST_CASE("launches on managed memory that the program captures come into its gr
 }
 
 TEST_CASE_TEMPLATE("a thread's current device stays what it was, and only the arena's device is opened", Memory,
-                   managed_memory, mapped_memory) {
+                   managed_memory, paged_memory) {
   const fake_gpu gpu(256_MiB);
   fake_cuda::set_device_count(3);
   fake_cuda::register_kernel(add);

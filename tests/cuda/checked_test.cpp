@@ -22,8 +22,8 @@ using namespace deepum_test;
 using namespace deepum::literals;
 using deepum::access;  // not the one of POSIX
 using word = std::uint32_t;
-using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
-using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+using arena_type = deepum::arena<deepum::cuda::paged_memory>;
+using stream_type = deepum::stream<deepum::cuda::paged_memory>;
 
 constexpr std::uint64_t n = (2_MiB).count / sizeof(word);
 
@@ -88,7 +88,7 @@ TEST_CASE("whatever is asked for first behind the culprit, on whichever stream, 
 }
 
 TEST_CASE_TEMPLATE("wrong declarations are found on both kinds of memory, and graphs are checked as one launch", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   fake_gpu gpu(256_MiB);
   fake_cuda::register_kernel(set);
   deepum::cuda::device_options o;

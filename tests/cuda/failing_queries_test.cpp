@@ -29,7 +29,7 @@ struct machine {
 };
 
 TEST_CASE_TEMPLATE("a query that fails finishes no launch, and its memory is not handed out again", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   for (const cudaError_t error :
        {cudaErrorStreamCaptureUnsupported, cudaErrorMemoryAllocation, cudaErrorCapturedEvent}) {
     CAPTURE(static_cast<int>(error));

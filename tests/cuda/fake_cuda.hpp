@@ -29,7 +29,7 @@
 /// Each device has memory, streams and a default stream of its own, and each thread a current device. What is asked of
 /// another device's stream or event than the current one's fails where CUDA says so: a launch, a recording, the time
 /// between events of two devices. Copies, waits and queries work. A kernel finds memory of cudaMalloc on another device
-/// where cudaDeviceEnablePeerAccess was called, and mapped memory where cuMemSetAccess let its device in; a managed
+/// where cudaDeviceEnablePeerAccess was called, and paged memory where cuMemSetAccess let its device in; a managed
 /// block moves between them, and is on one device at a time. Whatever breaks one device breaks all.
 ///
 /// Contexts are modelled as far as it takes to see a thread use the wrong one. Each device has a primary one, of which

@@ -180,7 +180,7 @@ TEST_CASE("a kernel finds what cudaMalloc gave on another device where peer acce
   (void)cudaGetLastError();
 }
 
-TEST_CASE("mapped memory is of one device, and others use it where they were let in") {
+TEST_CASE("paged memory is of one device, and others use it where they were let in") {
   for (const bool let_in : {true, false}) {
     CAPTURE(let_in);
     const two_devices m;

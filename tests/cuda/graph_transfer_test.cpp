@@ -1,4 +1,4 @@
-// Copies and fills that are recorded into a graph on mapped memory, wherever the memory happens to be.
+// Copies and fills that are recorded into a graph on paged memory, wherever the memory happens to be.
 
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
@@ -23,8 +23,8 @@ using deepum::access;  // not the one of POSIX
 using deepum::bytes;
 using deepum::status;
 using word = std::uint32_t;
-using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
-using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+using arena_type = deepum::arena<deepum::cuda::paged_memory>;
+using stream_type = deepum::stream<deepum::cuda::paged_memory>;
 
 constexpr std::uint64_t n = (4_MiB).count / sizeof(word);
 

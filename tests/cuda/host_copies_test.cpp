@@ -1,4 +1,4 @@
-// Host memory of mapped memory that is reclaimed for other chunks, on the fake CUDA runtime: no view loses its memory
+// Host memory of paged memory that is reclaimed for other chunks, on the fake CUDA runtime: no view loses its memory
 // and no contents are lost.
 
 #include "cuda/fake_cuda.hpp"
@@ -26,8 +26,8 @@ using namespace deepum::literals;
 using namespace std::chrono_literals;
 using deepum::access;  // not the one of POSIX
 using deepum::bytes;
-using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
-using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+using arena_type = deepum::arena<deepum::cuda::paged_memory>;
+using stream_type = deepum::stream<deepum::cuda::paged_memory>;
 using word = std::uint32_t;
 
 constexpr std::size_t words_per_chunk = (2_MiB).count / sizeof(word);

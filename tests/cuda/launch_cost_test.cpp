@@ -122,9 +122,9 @@ TEST_CASE("a launch calls CUDA for itself and for the context, and takes memory 
   check_cost<deepum::cuda::managed_memory>("um", false);
 }
 
-TEST_CASE("the same on mapped memory, where it asks whether its stream is captured") {
-  check_cost<deepum::cuda::mapped_memory>("auto", true);
-  check_cost<deepum::cuda::mapped_memory>("um", true);
+TEST_CASE("the same on paged memory, where it asks whether its stream is captured") {
+  check_cost<deepum::cuda::paged_memory>("auto", true);
+  check_cost<deepum::cuda::paged_memory>("um", true);
 }
 
 }  // namespace launch_cost_test

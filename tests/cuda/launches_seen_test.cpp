@@ -29,7 +29,7 @@ TEST_CASE("a launch that is refused is over for statistics, observers and traces
   deepum::trace trace;
   std::vector<std::string> seen;
   const auto observe = trace.observer();
-  deepum::arena<deepum::cuda::mapped_memory> arena{
+  deepum::arena<deepum::cuda::paged_memory> arena{
       device,
       {.capacity = 64_MiB,
        .device_budget = 16_MiB,

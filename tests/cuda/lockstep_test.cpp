@@ -38,7 +38,7 @@ struct outcome {
 
 template <class Memory>
 outcome run_alone(std::uint64_t seed, const std::string& policy) {
-  constexpr bool faultless = deepum::faultless_memory_kind<Memory>;
+  constexpr bool paged = deepum::paged_memory_kind<Memory>;
   std::mt19937_64 random(seed * 7919);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
 
@@ -48,22 +48,22 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
   o.time_is_virtual = false;
   o.live = bytes{std::uint64_t{20 + 8 * below(2)} << 20};
   o.buffer_blocks = 4;
-  o.most_budget = (faultless ? 10 : 6) + below(4);
+  o.most_budget = (paged ? 10 : 6) + below(4);
   o.least_budget = o.most_budget - below(2);
   const bytes capacity = o.live + bytes{std::uint64_t{below(2) == 0 ? 8U : 64U} << 20};
   const bytes budget = deepum::block_size * o.most_budget;
 
   deepum::cuda::device_options options;
-  if (faultless) {
+  if (paged) {
     options.chunk = 2_MiB;
     options.evicted =
         below(3) == 0 ? deepum::cuda::evicted_chunks::host_mapped : deepum::cuda::evicted_chunks::unmapped;
   }
-  lockstep_machine<Memory> machine(faultless ? 256_MiB : budget, options, below(8) == 0);
+  lockstep_machine<Memory> machine(paged ? 256_MiB : budget, options, below(8) == 0);
   if (below(3) == 0) {
     fake_cuda::set_delays(seed, std::chrono::microseconds(100));
   }
-  if (faultless && below(2) == 0) {
+  if (paged && below(2) == 0) {
     machine.host_is_limited = true;
     fake_cuda::set_host_memory(o.live + deepum::block_size * below(4) -
                                budget / deepum::block_size / 2 * deepum::block_size);
@@ -75,7 +75,7 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
   outcome done;
   std::string why;
   {
-    lockstep_run<lockstep_machine<Memory>> run(machine, arenas, o, policy + (faultless ? ", mapped" : ", managed"));
+    lockstep_run<lockstep_machine<Memory>> run(machine, arenas, o, policy + (paged ? ", paged" : ", managed"));
     why = run.run();
     done = {run.launches(), run.tolerated(), fake_cuda::stats().failures};
   }
@@ -109,7 +109,7 @@ TEST_CASE("managed memory holds what a shadow says on the fake CUDA, whatever th
 }
 
 TEST_CASE("memory that never faults holds what a shadow says on the fake CUDA, whatever the program does") {
-  run_all<deepum::cuda::mapped_memory>(scaled(50));
+  run_all<deepum::cuda::paged_memory>(scaled(50));
 }
 
 }  // namespace lockstep_test

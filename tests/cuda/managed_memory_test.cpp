@@ -32,7 +32,7 @@ using deepum::location;
 using kind = deepum::device_event::kind;
 
 static_assert(deepum::memory_kind<deepum::cuda::managed_memory>);
-static_assert(!deepum::faultless_memory_kind<deepum::cuda::managed_memory>);
+static_assert(!deepum::paged_memory_kind<deepum::cuda::managed_memory>);
 
 void add(std::uint32_t* to, const std::uint32_t* from, std::uint64_t n) {
   device_touch(from, n * 4, deepum::access::read);
@@ -346,7 +346,7 @@ TEST_CASE("the host reads duplicated blocks where they are, and ends the duplica
   CHECK(fake_cuda::block_at(b.at(6)).read_mostly);
 }
 
-TEST_CASE("renewed blocks are those that were discarded, and they are on the host then") {
+TEST_CASE("repopulated blocks are those that were discarded, and they are on the host then") {
   bench b(40);
   (void)b.memory.prefetch({block_id{0}, 40}, 1);
   REQUIRE(b.ended(1));

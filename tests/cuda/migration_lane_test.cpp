@@ -403,7 +403,7 @@ TEST_CASE("a discard behind prefetches of the same blocks is told behind them") 
 }
 
 TEST_CASE(
-    "discarded blocks are renewed on the host, only when nothing else is to be done, and only if they still are") {
+    "discarded blocks are repopulated on the host, only when nothing else is to be done, and only if they still are") {
   bench b;
   b.prefetch(0, 24, 1);
   b.settle();
@@ -416,7 +416,7 @@ TEST_CASE(
   fake_cuda::hold(s);
   b.evict(0, 2, 4);
   REQUIRE(comes([&] { return prefetches(b.base).size() == so_far + 1; }));
-  b.outward->renew_when_idle({block_id{6}, 8});
+  b.outward->repopulate_when_idle({block_id{6}, 8});
   b.evict(4, 2, 5);
   fake_cuda::resume(s);
   REQUIRE(comes([&] { return prefetches(b.base).size() == so_far + 3; }));
@@ -425,7 +425,7 @@ TEST_CASE(
   CHECK(b.marks.has(block_id{14}, mark::discarded));
   REQUIRE(comes([&] { return b.at(13).on_host; }));
   CHECK(b.places(16) == "hhddhhddhhhhhhDD");
-  b.outward->renew_when_idle({block_id{8}, 6});  // they are not any more
+  b.outward->repopulate_when_idle({block_id{8}, 6});  // they are not any more
   b.evict(2, 1, 6);
   b.settle();
   CHECK(prefetches(b.base).size() == so_far + 4);
@@ -457,7 +457,7 @@ TEST_CASE("a lane that ends carries out what it was given") {
     for (std::uint32_t i = 0; i < 60; ++i) {
       b.prefetch(i * 2, 1, 1 + i);
     }
-    b.inward->renew_when_idle({block_id{0}, 4});
+    b.inward->repopulate_when_idle({block_id{0}, 4});
     b.close();
     std::size_t completed = 0;
     for (const device_event& e : b.events.all()) {

@@ -84,7 +84,7 @@ struct machine {
 };
 
 TEST_CASE_TEMPLATE("launches inside a call on the same stream: all finish, the outer ones last", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   deepum::stream<Memory> s(m.memory);
   word* const a = m.memory.template allocate<word>(n);
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("launches inside a call on the same stream: all finish, the o
 }
 
 TEST_CASE_TEMPLATE("a launch inside a call on another stream", Memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   machine<Memory> m;
   deepum::stream<Memory> s(m.memory);
   deepum::stream<Memory> other(m.memory);
@@ -135,7 +135,7 @@ TEST_CASE_TEMPLATE("a launch inside a call on another stream", Memory, deepum::c
 }
 
 TEST_CASE("in checked mode launches nest, each with access to what it declares alone") {
-  using memory_type = deepum::cuda::mapped_memory;
+  using memory_type = deepum::cuda::paged_memory;
   machine<memory_type> m(true);
   deepum::stream<memory_type> s(m.memory);
   deepum::stream<memory_type> other(m.memory);
@@ -158,7 +158,7 @@ TEST_CASE("in checked mode launches nest, each with access to what it declares a
 }
 
 TEST_CASE("in checked mode the wrong one of nested launches is named") {
-  using memory_type = deepum::cuda::mapped_memory;
+  using memory_type = deepum::cuda::paged_memory;
   for (const bool inner_is_wrong : {true, false}) {
     machine<memory_type> m(true);
     deepum::stream<memory_type> s(m.memory);

@@ -110,7 +110,7 @@ struct machine_with {
   static void host_touched(const void* p, std::size_t size, access mode) { host_touch(p, size, mode); }
 
   /// A budget in which the largest launch fits.
-  static constexpr bytes tight = deepum::faultless_memory_kind<Memory> ? 28_MiB : 12_MiB;
+  static constexpr bytes tight = deepum::paged_memory_kind<Memory> ? 28_MiB : 12_MiB;
 
   fake_gpu gpu;
   fake_driver_feed events;
@@ -135,7 +135,7 @@ struct machine_with {
 };
 
 using machine = machine_with<deepum::cuda::managed_memory>;
-using mapped_machine = machine_with<deepum::cuda::mapped_memory>;
+using paged_machine = machine_with<deepum::cuda::paged_memory>;
 
 deepum::arena_options arena_options(std::string policy, bytes budget) {
   return {.capacity = 128_MiB, .device_budget = budget, .headroom = 4_MiB, .policy = std::move(policy), .log = {}};
@@ -376,10 +376,10 @@ TEST_CASE("random programs give the same memory where it never faults, whatever 
       CAPTURE(policy);
       for (const bytes chunk : {2_MiB, 4_MiB}) {
         CAPTURE(chunk.count);
-        mapped_machine m(256_MiB, with_chunk(chunk, seed % 2 == 0 ? deepum::cuda::evicted_chunks::unmapped
-                                                                  : deepum::cuda::evicted_chunks::host_mapped));
+        paged_machine m(256_MiB, with_chunk(chunk, seed % 2 == 0 ? deepum::cuda::evicted_chunks::unmapped
+                                                                 : deepum::cuda::evicted_chunks::host_mapped));
         fake_cuda::set_delays(seed, std::chrono::microseconds(300));
-        REQUIRE(run_on_arena(m, program, policy, mapped_machine::tight) == expected);
+        REQUIRE(run_on_arena(m, program, policy, paged_machine::tight) == expected);
         CHECK(fake_cuda::stats().taken_in_use == 0);
       }
     }
@@ -389,9 +389,9 @@ TEST_CASE("random programs give the same memory where it never faults, whatever 
 TEST_CASE("random programs declare all that they touch: checked mode finds nothing") {
   const random_program program = make_random_program(850, small);
   const std::uint64_t expected = reference_run{}.run(program);
-  deepum::arena_options checked = arena_options("auto", mapped_machine::tight);
+  deepum::arena_options checked = arena_options("auto", paged_machine::tight);
   checked.checked = true;
-  mapped_machine m(256_MiB, with_chunk(2_MiB));
+  paged_machine m(256_MiB, with_chunk(2_MiB));
   arena_run run(m, std::move(checked));
   CHECK(run.run(program) == expected);
 }
@@ -406,7 +406,7 @@ TEST_CASE("random programs survive a runtime call that fails where memory never 
     CAPTURE(std::string(name));
     for (const unsigned nth : few<unsigned>({5, 1, 20}, 1)) {
       CAPTURE(nth);
-      mapped_machine m(256_MiB, with_chunk(2_MiB));
+      paged_machine m(256_MiB, with_chunk(2_MiB));
       run_with_failures(m, program, expected, "auto", cudaErrorInvalidValue,
                         [&] { fake_cuda::fail_call(name, nth, cudaErrorInvalidValue); });
       CHECK(fake_cuda::stats().taken_in_use == 0);
@@ -416,8 +416,8 @@ TEST_CASE("random programs survive a runtime call that fails where memory never 
 
 TEST_CASE("a device that breaks ends the program with its error where memory never faults") {
   const random_program program = make_random_program(950, small);
-  mapped_machine m(256_MiB, with_chunk(2_MiB));
-  arena_run run(m, arena_options("auto", mapped_machine::tight));
+  paged_machine m(256_MiB, with_chunk(2_MiB));
+  arena_run run(m, arena_options("auto", paged_machine::tight));
   m.meanwhile = [](std::size_t operation) {
     if (operation == 30) {
       fake_cuda::break_device(cudaErrorIllegalAddress);
@@ -429,8 +429,8 @@ TEST_CASE("a device that breaks ends the program with its error where memory nev
 TEST_CASE("threads with streams of their own do not disturb each other where memory never faults") {
   for (const char* policy : policies) {
     CAPTURE(policy);
-    mapped_machine m(256_MiB, with_chunk(2_MiB));
-    CHECK(threads_that_go_wrong(m, arena_options(policy, mapped_machine::tight)) == 0);
+    paged_machine m(256_MiB, with_chunk(2_MiB));
+    CHECK(threads_that_go_wrong(m, arena_options(policy, paged_machine::tight)) == 0);
   }
 }
 

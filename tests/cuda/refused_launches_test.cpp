@@ -60,7 +60,7 @@ struct machine {
 };
 
 TEST_CASE("a launch that fails, whatever failed, leaves what it would have overwritten as it was") {
-  machine<deepum::cuda::mapped_memory> m(6_MiB);
+  machine<deepum::cuda::paged_memory> m(6_MiB);
   deepum::stream s(m.arena);
   constexpr std::size_t n = 2 * chunk_words;
   word* const x = m.arena.allocate<word>(n);
@@ -94,7 +94,7 @@ TEST_CASE("a launch that fails, whatever failed, leaves what it would have overw
 }
 
 TEST_CASE_TEMPLATE("a graph overwrites what its operands named when it was recorded", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m(32_MiB);
   deepum::stream s(m.arena);
   constexpr std::size_t n = 4 * chunk_words;
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("a graph overwrites what its operands named when it was recor
 }
 
 TEST_CASE_TEMPLATE("a graph is checked at each of its launches", Memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   machine<Memory> m(32_MiB);
   deepum::stream s(m.arena);
   word* const x = m.arena.template allocate<word>(chunk_words);

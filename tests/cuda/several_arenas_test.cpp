@@ -1,4 +1,4 @@
-// Several mapped arenas in one process on the fake GPU, which breaks where a copy or kernel finds memory away.
+// Several paged arenas in one process on the fake GPU, which breaks where a copy or kernel finds memory away.
 
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
@@ -23,8 +23,8 @@ using deepum::access;  // not the one of POSIX
 using deepum::bytes;
 using deepum::status;
 using word = std::uint32_t;
-using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
-using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+using arena_type = deepum::arena<deepum::cuda::paged_memory>;
+using stream_type = deepum::stream<deepum::cuda::paged_memory>;
 
 constexpr std::uint64_t n = (4_MiB).count / sizeof(word);
 
@@ -60,7 +60,7 @@ struct machine {
   deepum::cuda::device device;
 };
 
-TEST_CASE("a kernel on memory of another mapped arena is refused, and the device stays whole") {
+TEST_CASE("a kernel on memory of another paged arena is refused, and the device stays whole") {
   machine m;
   arena_type one(m.device, m.options(16_MiB));
   arena_type two(m.device, m.options(16_MiB));

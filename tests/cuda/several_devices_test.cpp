@@ -123,14 +123,14 @@ void two_arenas() {
 TEST_CASE("two arenas on two devices compute right, whichever is current: managed memory") {
   two_arenas<deepum::cuda::managed_memory>();
 }
-TEST_CASE("two arenas on two devices compute right, whichever is current: mapped memory") {
-  two_arenas<deepum::cuda::mapped_memory>();
+TEST_CASE("two arenas on two devices compute right, whichever is current: paged memory") {
+  two_arenas<deepum::cuda::paged_memory>();
 }
 
 TEST_CASE("two threads, each with an arena on a device of its own") {
   const machine m;
   const auto work = [](int device) {
-    side<deepum::cuda::mapped_memory> s(device);
+    side<deepum::cuda::paged_memory> s(device);
     for (word round = 1; round <= 5; ++round) {
       s.fill(round);
       s.sum();
@@ -148,7 +148,7 @@ TEST_CASE("an arena on one device opens no other one") {
   const machine m;
   {
     REQUIRE(cudaSetDevice(1) == cudaSuccess);
-    side<deepum::cuda::mapped_memory> s(1);
+    side<deepum::cuda::paged_memory> s(1);
     s.fill(1);
     s.sum();
     s.stream.synchronize();
@@ -158,8 +158,8 @@ TEST_CASE("an arena on one device opens no other one") {
 
 TEST_CASE("a stream waits for an event of another device's") {
   const machine m;
-  side<deepum::cuda::mapped_memory> a(0);
-  side<deepum::cuda::mapped_memory> b(1);
+  side<deepum::cuda::paged_memory> a(0);
+  side<deepum::cuda::paged_memory> b(1);
   const cudaStream_t first = a.stream.native().native();
   const cudaStream_t second = b.stream.native().native();
   fake_cuda::hold(first);
@@ -194,6 +194,6 @@ void copies() {
   }
 }
 TEST_CASE("memcpy between arenas on two devices: managed memory") { copies<deepum::cuda::managed_memory>(); }
-TEST_CASE("memcpy between arenas on two devices: mapped memory") { copies<deepum::cuda::mapped_memory>(); }
+TEST_CASE("memcpy between arenas on two devices: paged memory") { copies<deepum::cuda::paged_memory>(); }
 
 }  // namespace several_devices_test

@@ -60,7 +60,7 @@ struct machine {
 };
 
 TEST_CASE_TEMPLATE("launches on a stream of the program keep their order with what it enqueues there", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   for (const bool is_default : {false, true}) {
     CAPTURE(is_default);
     machine<Memory> m;
@@ -93,7 +93,7 @@ TEST_CASE_TEMPLATE("launches on a stream of the program keep their order with wh
 }
 
 TEST_CASE_TEMPLATE("a blocking stream is ordered with the default stream, and no other one is", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   deepum::stream blocking{m.memory, {.blocking = true}};
   deepum::stream free{m.memory};
@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("a blocking stream is ordered with the default stream, and no
 }
 
 TEST_CASE_TEMPLATE("memcpy_and_wait returns when the bytes are there, in pinned memory too", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   deepum::stream s{m.memory};
   constexpr std::size_t n = 9 << 20;

@@ -18,7 +18,7 @@ TEST_CASE("DEEPUM_CHUNK goes before the program's chunk; what is no chunk is ign
     const environment set("DEEPUM_CHUNK", "4MiB");
     deepum::cuda::device gpu{0, {.chunk = 8_MiB}};
     CHECK(gpu.options().chunk == 4_MiB);
-    deepum::arena<deepum::cuda::mapped_memory> arena{gpu, {.capacity = 64_MiB, .device_budget = 32_MiB}};
+    deepum::arena<deepum::cuda::paged_memory> arena{gpu, {.capacity = 64_MiB, .device_budget = 32_MiB}};
     CHECK(arena.block() == 4_MiB);
   }
   const environment quiet("DEEPUM_LOG", "0");

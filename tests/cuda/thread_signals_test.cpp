@@ -21,7 +21,7 @@ using namespace deepum_test;
 using namespace deepum::literals;
 
 TEST_CASE_TEMPLATE("all threads that an arena starts block all signals, and the program's own do as before", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   const fake_gpu gpu(256_MiB);
   deepum::cuda::device_options o;
   o.chunk = 2_MiB;

@@ -63,7 +63,7 @@ struct machine {
   std::optional<deepum::arena<Memory>> arena;
 };
 
-#define BOTH_KINDS deepum::cuda::managed_memory, deepum::cuda::mapped_memory
+#define BOTH_KINDS deepum::cuda::managed_memory, deepum::cuda::paged_memory
 
 /// Makes every public call once, on memory that exists. @returns  The status of those that failed.
 template <class Memory>
@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("on a broken device every call ends", Memory, BOTH_KINDS) {
     const std::map<std::string, status> failed = call_everything(*m.arena, s, x, y);
     CHECK(failed.contains("synchronize"));
     CHECK(failed.at("synchronize") == status::device_failure);
-    if constexpr (deepum::faultless_memory_kind<Memory>) {
+    if constexpr (deepum::paged_memory_kind<Memory>) {
       CHECK(failed.at("launch") == status::device_failure);
       CHECK(failed.at("hold") == status::device_failure);
     }
@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("on a broken device every call ends", Memory, BOTH_KINDS) {
 
 TEST_CASE("host access that has to wait on a broken device ends with what broke it") {
   const watchdog ends("host access on a broken device");
-  machine<deepum::cuda::mapped_memory> m;
+  machine<deepum::cuda::paged_memory> m;
   deepum::stream s(*m.arena);
   word* const x = m.arena->allocate<word>(in_block);
   s.launch("set", 1, 1, 0, set, x, std::uint64_t{in_block}, word{1});
@@ -172,7 +172,7 @@ TEST_CASE("with no host memory left every call ends, and nothing is lost") {
   for (const char* policy : {"auto", "um"}) {
     CAPTURE(policy);
     const watchdog ends("all calls with a full host");
-    machine<deepum::cuda::mapped_memory> m(policy, 4_MiB);
+    machine<deepum::cuda::paged_memory> m(policy, 4_MiB);
     auto& memory = *m.arena;
     deepum::stream s(memory);
     std::vector<word*> all;
@@ -200,7 +200,7 @@ TEST_CASE("with no host memory left every call ends, and nothing is lost") {
 
 TEST_CASE("where arenas share a device, one that cannot have more makes room among its own blocks") {
   const watchdog ends("arenas that share a device");
-  using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
+  using arena_type = deepum::arena<deepum::cuda::paged_memory>;
   const fake_gpu gpu(40_MiB);
   fake_cuda::register_kernel(set);
   deepum::cuda::device_options o;
@@ -276,7 +276,7 @@ TEST_CASE_TEMPLATE("a thread that waits for memory looks when the pump has run, 
 
 TEST_CASE("threads that wait when the device breaks go on") {
   const watchdog ends("waits for launches that never end");
-  machine<deepum::cuda::mapped_memory> m;
+  machine<deepum::cuda::paged_memory> m;
   auto& memory = *m.arena;
   deepum::stream s(memory);
   word* const x = memory.allocate<word>(in_block);

@@ -580,7 +580,7 @@ def check_messages(source, docs):
 MEASURED = re.compile(
     r"^(README\.md|kernel-helper/README\.md|docs/(adr/.*|bounds|lab|replay|simulator)\.md)$"
 )
-REPEATING = ("docs/guide.md", "docs/comparison.md", "docs/dead_ends.md", "docs/cuda.md", "docs/mapped_memory.md")
+REPEATING = ("docs/guide.md", "docs/comparison.md", "docs/dead_ends.md", "docs/cuda.md", "docs/paged_memory.md")
 FIGURE = re.compile(r"(?<![\w.,/-])\d+\.\d+(?!\d|\.\d|\w)")
 VERSION = re.compile(r"(CUDA|TensorFlow|CMake|driver|g\+\+|version) \d+(\.\d+)*")
 MADE_TABLE = re.compile(r"<!-- (results|study):(\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)

@@ -213,7 +213,7 @@ class Figures(unittest.TestCase):
         table = check.makers(SOURCE)["results"]("gpt_step")
         figure = check.FIGURE.search(table)[0]
         page = f"<!-- results:gpt_step -->\n{table}\n<!-- /results -->\n\n"
-        self.assertEqual(self.complaints(page + f"{figure} ms\n", "docs/mapped_memory.md"), [])
+        self.assertEqual(self.complaints(page + f"{figure} ms\n", "docs/paged_memory.md"), [])
 
 
 class Messages(unittest.TestCase):

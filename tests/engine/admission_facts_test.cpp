@@ -16,7 +16,7 @@ namespace admission_facts_test {
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
 using deepum_test::fake_memory;
-using deepum_test::faultless_fake_memory;
+using deepum_test::paged_fake_memory;
 using deepum_test::scripted_policy;
 
 constexpr std::uint32_t arena_blocks = 8;
@@ -77,7 +77,7 @@ struct managed : fake_memory {
 };
 
 TEST_CASE_TEMPLATE("a discard that the device has holds the launches on its blocks until it has ended", Memory, managed,
-                   faultless_fake_memory) {
+                   paged_fake_memory) {
   for (const bool policy_holds : {true, false}) {
     CAPTURE(policy_holds);
     bench<Memory> b(policy_holds);
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("a discard that the device has holds the launches on its bloc
 }
 
 TEST_CASE("a view of the host that writes holds a launch that was submitted before, until the view ends") {
-  bench<faultless_fake_memory> b(true, 4);
+  bench<paged_fake_memory> b(true, 4);
   const launch_id held = b.submit(blocks(0));
   b.made->begin_host_access(blocks(0), access::overwrite);
   CHECK(b.made->host_may_use(blocks(0), access::overwrite));
@@ -115,7 +115,7 @@ TEST_CASE("a view of the host that writes holds a launch that was submitted befo
 }
 
 TEST_CASE("a launch on memory that is held does not wait for a view that waits until the hold ends") {
-  bench<faultless_fake_memory> b(true, 4);
+  bench<paged_fake_memory> b(true, 4);
   const auto begins = [&](launch_id id) {
     bool begun = false;
     for (int i = 0; i != 4 && !begun; ++i) {

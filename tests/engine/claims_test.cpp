@@ -1,6 +1,6 @@
 // Launches beside an `arena::hold` on memory that never faults: what a hold keeps makes nobody else wait who needs not.
 
-#include "engine/faultless_bench.hpp"
+#include "engine/paged_bench.hpp"
 #include "support/failure.hpp"
 #include <deepum/engine/engine.hpp>
 
@@ -16,13 +16,13 @@
 
 namespace claims_test {
 
-using namespace faultless_bench_of_tests;
+using namespace paged_bench_of_tests;
 using deepum::access;  // not the one of POSIX
 using deepum_test::failure;
 
 /// An engine with a budget of eight blocks, and what it asks for carried out at once.
-struct bench : faultless_bench {
-  bench() : faultless_bench(8, 32) {
+struct bench : paged_bench {
+  bench() : paged_bench(8, 32) {
     for (stream_id& s : streams) {
       s = made->open_stream(std::nullopt);
     }

@@ -20,8 +20,8 @@ namespace demand_pager_test {
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
 using deepum_test::failure;
-using deepum_test::faultless_fake_memory;
 using deepum_test::mentions;
+using deepum_test::paged_fake_memory;
 using deepum_test::scripted_policy;
 
 block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
@@ -94,7 +94,7 @@ struct bench {
     return found;
   }
 
-  faultless_fake_memory memory;
+  paged_fake_memory memory;
   scripted_policy::script script;
   std::unique_ptr<engine> made;
   stream_id stream;

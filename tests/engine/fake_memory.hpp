@@ -126,11 +126,11 @@ class fake_memory : public deepum::memory_space {
 };
 
 /// The same with host copies that stay.
-class backed_fake_memory : public fake_memory {
+class home_copy_fake_memory : public fake_memory {
  public:
   static constexpr deepum::memory_capabilities traits{.keeps_home_copy = true};
 
-  explicit backed_fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = traits)
+  explicit home_copy_fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = traits)
       : fake_memory(blocks, can) {}
   bool populate(deepum::block_range r, std::uint64_t ticket) override { return command("populate", r, ticket); }
   bool clean(deepum::block_range r, std::uint64_t ticket) override { return command("clean", r, ticket); }
@@ -138,11 +138,11 @@ class backed_fake_memory : public fake_memory {
 };
 
 /// Memory that never faults: nobody but the engine moves its blocks.
-class faultless_fake_memory : public backed_fake_memory {
+class paged_fake_memory : public home_copy_fake_memory {
  public:
   static constexpr deepum::memory_capabilities traits{.faults = false, .keeps_home_copy = true};
 
-  explicit faultless_fake_memory(std::uint32_t blocks) : backed_fake_memory(blocks, traits) {}
+  explicit paged_fake_memory(std::uint32_t blocks) : home_copy_fake_memory(blocks, traits) {}
   [[nodiscard]] deepum::bytes free_memory() const override {
     if (when_asked) when_asked();
     return free;

@@ -9,9 +9,9 @@
 namespace gates_test {
 
 using namespace deepum;
-using deepum_test::backed_fake_memory;
 using deepum_test::fake_memory;
-using deepum_test::faultless_fake_memory;
+using deepum_test::home_copy_fake_memory;
+using deepum_test::paged_fake_memory;
 
 template <class Memory>
 struct bench {
@@ -53,7 +53,9 @@ TEST_CASE("launches ask where what is alive does not fit, or is on its way, and 
   }
 }
 
-TEST_CASE("where the host keeps its copy launches ask always") { CHECK(bench<backed_fake_memory>().in.launches_ask()); }
+TEST_CASE("where the host keeps its copy launches ask always") {
+  CHECK(bench<home_copy_fake_memory>().in.launches_ask());
+}
 
 TEST_CASE("launches ask while contents are given up, whatever the policy, and while one is held back") {
   bench<fake_memory> b(false);
@@ -69,7 +71,7 @@ TEST_CASE("launches ask while contents are given up, whatever the policy, and wh
 }
 
 TEST_CASE("where memory never faults launches ask until all is there") {
-  bench<faultless_fake_memory> b;
+  bench<paged_fake_memory> b;
   CHECK(b.in.launches_ask());
   b.state.all_there = true;
   b.gates.work_out();
@@ -77,7 +79,7 @@ TEST_CASE("where memory never faults launches ask until all is there") {
 }
 
 TEST_CASE("gates close only where something leaves, and say once that somebody may have passed") {
-  bench<faultless_fake_memory> b;
+  bench<paged_fake_memory> b;
   b.state.all_there = true;
   b.gates.work_out();
   CHECK(!b.gates.close());

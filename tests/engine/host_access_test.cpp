@@ -1,7 +1,7 @@
 // When the host's copy of a block may be reclaimed (docs/adr/0007): never while it is the only one, while a view of the
 // host uses it, or while something is copied to or from it.
 
-#include "engine/faultless_bench.hpp"
+#include "engine/paged_bench.hpp"
 #include <deepum/engine/engine.hpp>
 
 #include <doctest/doctest.h>
@@ -17,17 +17,17 @@
 
 namespace host_access_test {
 
-using namespace faultless_bench_of_tests;
+using namespace paged_bench_of_tests;
 using deepum::access;  // not the one of POSIX
 
-struct bench : faultless_bench {
-  bench() : faultless_bench(4, 16) {
+struct bench : paged_bench {
+  bench() : paged_bench(4, 16) {
     stream = made->open_stream(std::nullopt);
     settle();
   }
   void settle() { carry_out_all(); }
   /// The next command of this kind is given, and not carried out yet. What comes before it is.
-  faultless_fake_memory::call next(const std::string& what) {
+  paged_fake_memory::call next(const std::string& what) {
     for (int i = 0; i < 20; ++i) {
       made->pump();
       while (done < memory.calls.size()) {

@@ -10,7 +10,7 @@ namespace inbox_test {
 
 using namespace deepum;
 using deepum_test::fake_memory;
-using deepum_test::faultless_fake_memory;
+using deepum_test::paged_fake_memory;
 using detail::inbox;
 using detail::message;
 
@@ -101,7 +101,7 @@ TEST_CASE("nothing comes alive at once between the announcement of discards and 
 }
 
 TEST_CASE("on memory that never faults nothing comes alive at once") {
-  faultless_fake_memory memory(8);
+  paged_fake_memory memory(8);
   inbox in(memory);
   in.set_spare(0, 8);
   CHECK(!in.push_live(blocks(0, 1)));

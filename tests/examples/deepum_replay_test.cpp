@@ -73,7 +73,7 @@ TEST_CASE("bad input gives one clear line and a failure" * doctest::skip(absent(
       {"--run_ahead -1" + w, "--run_ahead has to be from 0"},
       {"--copy_latency 2s" + w, "--copy_latency has to be from 0 to a second"},
       {"--fault_latency -1s" + w, "--fault_latency has to be from 0 to a second"},
-      {"--memory good" + w, "--memory is auto, managed or backed, not 'good'"},
+      {"--memory good" + w, "--memory is auto, managed or home-copy, not 'good'"},
       {"--lookahead 0" + w, "lookahead"},
       {"--json /no/such/folder/x.json" + w, "cannot write to the JSON file '/no/such/folder/x.json'"},
       {"--schedule /no/such/folder/x.jsonl" + w, "/no/such/folder/x.jsonl"},

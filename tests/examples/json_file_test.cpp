@@ -56,7 +56,7 @@ TEST_CASE("a budget that is refused leaves no file that looks like results") {
   const std::string path = free_path("refused.json");
   const auto refused = deepum_test::run_program(
       "train_gpt",
-      "--memory mapped --policy um --budget 2MiB --layers 1 --width 512 --heads 4 --steps 1 --json " + path + " 2>&1");
+      "--memory paged --policy um --budget 2MiB --layers 1 --width 512 --heads 4 --steps 1 --json " + path + " 2>&1");
   CHECK(refused.status == 1);
   CHECK(refused.output.find("the budget is") != std::string::npos);
   CHECK_FALSE(std::filesystem::exists(path));

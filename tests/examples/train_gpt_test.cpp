@@ -59,14 +59,14 @@ TEST_CASE("bad input gives one clear line and a failure") {
       {"--tables x --policy all", "goes with one policy"},
       {"--memory paper", "there is no memory 'paper'"},
       {"--memory both --tables x", "goes with one policy on one memory"},
-      {"--memory mapped --chunk 4MiB", "--chunk is for --device cuda"},
-      {"--chunk 4MiB", "--chunk is of mapped memory"},
+      {"--memory paged --chunk 4MiB", "--chunk is for --device cuda"},
+      {"--chunk 4MiB", "--chunk is of paged memory"},
       {"--chunk 3MiB", "from 2MiB to 32MiB"},
-      {"--memory mapped --evicted host-mapped", "--evicted is for --device cuda"},
-      {"--evicted host-mapped", "--evicted is of mapped memory"},
-      {"--memory mapped --evicted away", "unmapped or host-mapped"},
-      {"--memory mapped --budget 1MiB", "below one block"},
-      {"--memory mapped --steps 1 --budget 2MiB", "the budget is 2097152: raise it"},
+      {"--memory paged --evicted host-mapped", "--evicted is for --device cuda"},
+      {"--evicted host-mapped", "--evicted is of paged memory"},
+      {"--memory paged --evicted away", "unmapped or host-mapped"},
+      {"--memory paged --budget 1MiB", "below one block"},
+      {"--memory paged --steps 1 --budget 2MiB", "the budget is 2097152: raise it"},
       {"--no_such_flag", "no_such_flag"},
       {"file.txt", "'file.txt'"},
   };
@@ -137,9 +137,9 @@ TEST_CASE("both kinds of memory train to the same losses under all policies, and
     return json["policies"];
   };
   const nlohmann::json managed = train("managed");
-  const nlohmann::json mapped = train("mapped");
-  REQUIRE(mapped.size() == 5);
-  for (const nlohmann::json& p : mapped) {
+  const nlohmann::json paged = train("paged");
+  REQUIRE(paged.size() == 5);
+  for (const nlohmann::json& p : paged) {
     CAPTURE(p["name"].get<std::string>());
     CHECK(p["loss"] == managed[0]["loss"]);
     CHECK((p["bytes_out"][2] == 0) == (p["name"] == "ideal"));
@@ -158,7 +158,7 @@ TEST_CASE("both kinds of memory side by side, with what no schedule can beat") {
   std::filesystem::remove(path);
   REQUIRE(json["memories"].size() == 2);
   CHECK(json["memories"][0]["memory"] == "managed");
-  CHECK(json["memories"][1]["memory"] == "mapped");
+  CHECK(json["memories"][1]["memory"] == "paged");
   const double least = json["memories"][0]["least"]["step_ns"];
   CHECK(json["memories"][1]["least"]["step_ns"] == least);
   CHECK(least > json["memories"][0]["policies"][0]["step_ns"][2].get<double>());  // more than ideal

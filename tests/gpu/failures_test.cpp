@@ -202,8 +202,8 @@ TEST_CASE("injected: managed memory follows a device whose memory others take an
   check_shrinking_memory<deepum::cuda::managed_memory>({}, 1_MiB);
 }
 
-TEST_CASE("injected: mapped memory follows a device whose memory others take and give back") {
-  check_shrinking_memory<deepum::cuda::mapped_memory>({.chunk = 2_MiB}, deepum::arena_options{}.headroom + 48_MiB);
+TEST_CASE("injected: paged memory follows a device whose memory others take and give back") {
+  check_shrinking_memory<deepum::cuda::paged_memory>({.chunk = 2_MiB}, deepum::arena_options{}.headroom + 48_MiB);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
     if (!limit || *limit > 4_GiB || *limit > deepum::bytes{free / 8}) {
       std::fprintf(stderr,
                    "the tests on a GPU take managed memory: set DEEPUM_MANAGED_LIMIT, to at most 4GiB and at most an "
-                   "eighth of the %zu MiB that are free on the device; without it none runs, not even those of mapped "
+                   "eighth of the %zu MiB that are free on the device; without it none runs, not even those of paged "
                    "memory, which take none\n",
                    free >> 20U);
       return 2;

@@ -53,7 +53,7 @@ word expected() {
 }
 
 TEST_CASE_TEMPLATE("streams of the program and the default stream keep their order with ported launches", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   deepum::cuda::device gpu{0, {.chunk = 2_MiB}};
   deepum::arena<Memory> arena(gpu, {.capacity = 64_MiB, .device_budget = 48_MiB, .log = gpu_loop::silent});
   {

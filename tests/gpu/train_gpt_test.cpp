@@ -31,8 +31,8 @@ bool usable(precision p, memory_choice memory = memory_choice::managed) {
 }
 const bool no_fp32 = !usable(precision::fp32);
 const bool no_bf16 = !usable(precision::bf16);
-const bool no_mapped = !usable(precision::fp32, memory_choice::mapped);
-const bool no_mapped_bf16 = !usable(precision::bf16, memory_choice::mapped);
+const bool no_paged = !usable(precision::fp32, memory_choice::paged);
+const bool no_paged_bf16 = !usable(precision::bf16, memory_choice::paged);
 
 constexpr model_shape small{.layers = 3, .width = 96, .heads = 3, .context = 37, .batch = 3};
 
@@ -48,12 +48,12 @@ struct on_gpu {
 };
 
 template <class T>
-using mapped_backend = cuda_backend<T, deepum::cuda::mapped_memory>;
+using paged_backend = cuda_backend<T, deepum::cuda::paged_memory>;
 
 // The same on memory that never faults.
 template <class T>
-struct on_mapped_gpu {
-  on_mapped_gpu(const std::string& policy, bytes budget, deepum::cuda::device_options options, bool checked)
+struct on_paged_gpu {
+  on_paged_gpu(const std::string& policy, bytes budget, deepum::cuda::device_options options, bool checked)
       : gpu{0, std::move(options)},
         arena{gpu,
               {.capacity = 512_MiB,
@@ -63,28 +63,28 @@ struct on_mapped_gpu {
                .log = [](std::string_view) {}}} {}
 
   deepum::cuda::device gpu;
-  typename mapped_backend<T>::arena arena;
-  typename mapped_backend<T>::stream stream{arena};
+  typename paged_backend<T>::arena arena;
+  typename paged_backend<T>::stream stream{arena};
 };
 
 constexpr model_shape over_budget{.layers = 6, .width = 192, .heads = 4, .context = 64, .batch = 4};
 
 template <class T>
-outcome on_mapped(const std::string& policy, bytes budget, const deepum::cuda::device_options& options, int steps = 4,
-                  bool checked = false) {
-  on_mapped_gpu<T> f{policy, budget, options, checked};
-  return train_shortly<mapped_backend<T>>(f.arena, f.stream, over_budget, steps);
+outcome on_paged(const std::string& policy, bytes budget, const deepum::cuda::device_options& options, int steps = 4,
+                 bool checked = false) {
+  on_paged_gpu<T> f{policy, budget, options, checked};
+  return train_shortly<paged_backend<T>>(f.arena, f.stream, over_budget, steps);
 }
 
 // In a third of the memory, with chunks of several sizes, against all of it on the device.
 template <class T>
-void check_mapped() {
-  const outcome expected = on_mapped<T>("ideal", 512_MiB, {.chunk = 2_MiB});
+void check_paged() {
+  const outcome expected = on_paged<T>("ideal", 512_MiB, {.chunk = 2_MiB});
   for (const std::string policy : {"um", "lru", "deepum", "auto"}) {
     for (const auto& [chunk, budget] : {std::pair{2_MiB, 26_MiB}, std::pair{4_MiB, 48_MiB}}) {
       CAPTURE(policy);
       CAPTURE(chunk.count);
-      const outcome found = on_mapped<T>(policy, budget, {.chunk = chunk});
+      const outcome found = on_paged<T>(policy, budget, {.chunk = chunk});
       CHECK(found.losses == expected.losses);
       CHECK(found.gradients == expected.gradients);
       CHECK(found.weights == expected.weights);
@@ -95,7 +95,7 @@ void check_mapped() {
 template <class T>
 void check_declarations() {
   try {
-    (void)on_mapped<T>("auto", 512_MiB, {.chunk = 2_MiB}, 2, true);
+    (void)on_paged<T>("auto", 512_MiB, {.chunk = 2_MiB}, 2, true);
     gpu_alone::say("every launch was right");
   } catch (const deepum::error& e) {
     gpu_alone::say(std::string("a launch was wrong: ") + e.what());
@@ -179,21 +179,21 @@ TEST_CASE("losses, gradients and weights are the same bit by bit, in every run a
 }
 
 TEST_CASE("on memory that never faults the results are the same bit by bit, under every policy" *
-          doctest::skip(no_mapped)) {
-  check_mapped<float>();
-  if (!no_mapped_bf16) check_mapped<bf16>();
+          doctest::skip(no_paged)) {
+  check_paged<float>();
+  if (!no_paged_bf16) check_paged<bf16>();
   if (no_fp32) return;
   on_gpu<float> managed;
   const outcome expected = train_shortly<cuda_backend<float>>(managed.arena, managed.stream, over_budget, 4);
-  CHECK(on_mapped<float>("auto", 26_MiB, {.chunk = 2_MiB}).losses == expected.losses);
+  CHECK(on_paged<float>("auto", 26_MiB, {.chunk = 2_MiB}).losses == expected.losses);
 }
 
 TEST_CASE("alone: train_gpt in checked mode" * doctest::skip()) {
   if (!gpu_alone::is_child()) return;
   check_declarations<float>();
-  if (!no_mapped_bf16) check_declarations<bf16>();
+  if (!no_paged_bf16) check_declarations<bf16>();
 }
-TEST_CASE("kernels and libraries touch what the launches declare and nothing else" * doctest::skip(no_mapped)) {
+TEST_CASE("kernels and libraries touch what the launches declare and nothing else" * doctest::skip(no_paged)) {
   const gpu_alone::child_result r = gpu_alone::run_alone("alone: train_gpt in checked mode");
   INFO(r.output);
   CHECK(r.said("every launch was right"));

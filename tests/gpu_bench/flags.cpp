@@ -1,5 +1,7 @@
 // What the values of the benchmark's flags mean, and what is said of wrong ones.
 
+#include "program/flags.hpp"
+
 #include "driver_facts/report.hpp"
 #include "gpu/library/flag_values.hpp"
 #include "gpu/library/sizes.hpp"
@@ -60,12 +62,18 @@ TEST_CASE("systems are those that the program knows, each once") {
 }
 
 TEST_CASE("the first thing that is wrong is what is said") {
-  CHECK(first_error({in_range("steps", 1, 1, 9), one_of("memory", "mapped", {"managed", "mapped"})}).ok());
+  CHECK(first_error({in_range("steps", 1, 1, 9), one_of("memory", "paged", {"managed", "paged"})}).ok());
   CHECK(
       first_error({in_range("steps", 3, 1, 9), in_range("warm-up", 1, 2, 9), in_range("audit", -1, 0, 9)}).message() ==
       "--warm-up has to be from 2 to 9, not 1");
-  CHECK(one_of("memory", "paged", {"managed", "mapped"}).message() ==
-        "--memory is one of managed, mapped, not 'paged'");
+  CHECK(one_of("memory", "swapped", {"managed", "paged"}).message() ==
+        "--memory is one of managed, paged, not 'swapped'");
+}
+
+TEST_CASE("paged memory is also taken under the name that it had before") {
+  CHECK(deepum_program::memory_kind_of("mapped") == "paged");
+  CHECK(deepum_program::memory_kind_of("paged") == "paged");
+  CHECK(deepum_program::memory_kind_of("managed") == "managed");
 }
 
 TEST_CASE("a group of facts is found by a part of its name, in capitals or not") {

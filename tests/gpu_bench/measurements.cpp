@@ -350,7 +350,7 @@ TEST_CASE("the links are measured with what moves on them") {
 }
 
 TEST_CASE_TEMPLATE("random programs give the memory that the host computes", memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   const without_gpu setting;
   const bench_settings settings = settings_for({});
   std::string wrong;

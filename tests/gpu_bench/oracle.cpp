@@ -13,7 +13,7 @@
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
@@ -217,8 +217,8 @@ struct machine {
   }
 
   sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = 512_MiB}};
-  arena<sim::mapped_memory> memory;
-  stream<sim::mapped_memory> q;
+  arena<sim::paged_memory> memory;
+  stream<sim::paged_memory> q;
   std::vector<word*> x{};
 };
 

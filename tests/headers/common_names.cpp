@@ -30,11 +30,11 @@ void use(deepum::sim::device& my_gpu) {
   (void)my_arena.statistics();
 }
 template void use<deepum::sim::managed_memory>(deepum::sim::device&);
-template void use<deepum::sim::mapped_memory>(deepum::sim::device&);
+template void use<deepum::sim::paged_memory>(deepum::sim::device&);
 
 }  // namespace in_use
 
 template class deepum::arena<deepum::sim::managed_memory>;
-template class deepum::arena<deepum::sim::mapped_memory>;
+template class deepum::arena<deepum::sim::paged_memory>;
 template class deepum::stream<deepum::sim::managed_memory>;
-template class deepum::stream<deepum::sim::mapped_memory>;
+template class deepum::stream<deepum::sim::paged_memory>;

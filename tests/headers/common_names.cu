@@ -21,6 +21,6 @@ void use(deepum::cuda::device& my_gpu) {
   (void)my_arena.host_write(my_floats.data(), 32);
 }
 template void use<deepum::cuda::managed_memory>(deepum::cuda::device&);
-template void use<deepum::cuda::mapped_memory>(deepum::cuda::device&);
+template void use<deepum::cuda::paged_memory>(deepum::cuda::device&);
 
 }  // namespace in_use

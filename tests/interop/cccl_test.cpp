@@ -18,11 +18,11 @@ using namespace deepum_test;
 using namespace deepum::literals;
 using deepum::bytes;
 using resource = deepum::interop::arena_resource<deepum::cuda::managed_memory>;
-using mapped_resource = deepum::interop::arena_resource<deepum::cuda::mapped_memory>;
+using paged_resource = deepum::interop::arena_resource<deepum::cuda::paged_memory>;
 
 static_assert(cuda::has_property<resource, cuda::mr::host_accessible>);
-static_assert(cuda::has_property<mapped_resource, cuda::mr::device_accessible>);
-static_assert(!cuda::has_property<mapped_resource, cuda::mr::host_accessible>);
+static_assert(cuda::has_property<paged_resource, cuda::mr::device_accessible>);
+static_assert(!cuda::has_property<paged_resource, cuda::mr::host_accessible>);
 
 /// A stream that the arena does not know.
 struct foreign_stream {

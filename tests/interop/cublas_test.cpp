@@ -193,7 +193,7 @@ struct machine : recorded_arena<Memory> {
 };
 
 TEST_CASE_TEMPLATE("a product reads A and B, and overwrites a C that is whole when beta is 0", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   m.fill();
   auto blas = m.make();
@@ -211,7 +211,7 @@ TEST_CASE_TEMPLATE("a product reads A and B, and overwrites a C that is whole wh
 }
 
 TEST_CASE_TEMPLATE("any other beta, and columns that lie apart, leave a C that is updated", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   m.fill();
   auto blas = m.make();
@@ -231,7 +231,7 @@ TEST_CASE_TEMPLATE("any other beta, and columns that lie apart, leave a C that i
 }
 
 TEST_CASE_TEMPLATE("transposed matrices are declared as they are stored", Memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   machine<Memory> m;
   m.fill();
   auto blas = m.make();
@@ -258,7 +258,7 @@ TEST_CASE_TEMPLATE("transposed matrices are declared as they are stored", Memory
 }
 
 TEST_CASE_TEMPLATE("a batch declares all its matrices", Memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   machine<Memory> m;
   m.fill();
   auto blas = m.make();

@@ -206,7 +206,7 @@ struct machine : recorded_arena<Memory> {
 };
 
 TEST_CASE_TEMPLATE("convolutions declare operands, results and workspace", Memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   machine<Memory> m;
   state.needed = (2_MiB).count;
   for (const double beta : {0.0, 1.0}) {

@@ -60,7 +60,7 @@ struct recorded_arena {
       : device(0, of_small_chunks()),
         memory(device, {.capacity = deepum::bytes{std::uint64_t{256} << 20},
                         .device_budget = deepum::bytes{std::uint64_t{128} << 20},
-                        .checked = deepum::faultless_memory_kind<Memory>,
+                        .checked = deepum::paged_memory_kind<Memory>,
                         .log = {},
                         .observer = [this](const deepum::device_event& e, deepum::launch_id) { launches.see(e); }}),
         stream(memory) {}

@@ -123,7 +123,7 @@ struct machine : recorded_arena<Memory> {
 };
 
 TEST_CASE_TEMPLATE("Thrust's temporary storage grows to what a launch was short of", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   deepum::interop::thrust_calls on{m.memory, m.stream};
   const void* found = nullptr;
@@ -160,7 +160,7 @@ TEST_CASE("an algorithm that throws leaves the stream and its storage usable") {
 }
 
 TEST_CASE_TEMPLATE("CUB's two calls are one launch, with the storage that the first one asks for", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   machine<Memory> m;
   deepum::interop::cub_calls on{m.memory, m.stream};
   std::vector<std::pair<void*, std::size_t>> seen;
@@ -247,7 +247,7 @@ struct grown_after_recording : machine<Memory> {
 };
 
 TEST_CASE_TEMPLATE("storage that grows stays for the graphs that write it, and goes with them", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   grown_after_recording<Memory> m;
   const bytes before = m.memory.footprint().allocated;
   {
@@ -307,7 +307,7 @@ TEST_CASE("storage that a capture of the program's own has taken in stays until 
 }
 
 TEST_CASE_TEMPLATE("Thrust's storage stays for graphs, too", Memory, deepum::cuda::managed_memory,
-                   deepum::cuda::mapped_memory) {
+                   deepum::cuda::paged_memory) {
   grown_after_recording<Memory> m;
   deepum::interop::thrust_calls on{m.memory, m.stream, 2_MiB};
   const auto algorithm = [&](std::size_t size) {
@@ -344,7 +344,7 @@ struct needy_algorithms : machine<Memory> {
 };
 
 TEST_CASE_TEMPLATE("an algorithm that is larger than the budget gets its storage of the pool, and breaks no other",
-                   Memory, deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   Memory, deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   for (const bytes large : {200_MiB, 127_MiB, 1024_MiB}) {  // the budget is 128 MiB, x has 4, the arena 256
     CAPTURE(large.count);
     needy_algorithms<Memory> m;
@@ -360,7 +360,7 @@ TEST_CASE_TEMPLATE("an algorithm that is larger than the budget gets its storage
 }
 
 TEST_CASE_TEMPLATE("a launch gets as much of the storage as fits beside its operands", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   needy_algorithms<Memory> m;
   float* const y = m.template blocks<float>(50);
   m.call((100_MiB).count, {deepum::updates(m.x)});
@@ -369,18 +369,18 @@ TEST_CASE_TEMPLATE("a launch gets as much of the storage as fits beside its oper
   CHECK(m.on->storage_size() == 100_MiB);
   auto id = m.call((28_MiB).count, {deepum::updates(y)});
   CHECK(m.in_arena);
-  if (deepum::faultless_memory_kind<Memory>) {
+  if (deepum::paged_memory_kind<Memory>) {
     CHECK(m.declared(id).find("overwrite") != std::string::npos);
     CHECK(m.declared(id).find("+14, ") != std::string::npos);  // 128 MiB less 50 blocks
   }
   m.memory.set_budget(100_MiB);  // exactly y
   id = m.call((28_MiB).count, {deepum::updates(y)});
-  CHECK(m.in_arena == !deepum::faultless_memory_kind<Memory>);
+  CHECK(m.in_arena == !deepum::paged_memory_kind<Memory>);
   m.stream.synchronize();
 }
 
 TEST_CASE_TEMPLATE("an algorithm for which the pool had nothing finds its storage in the arena the next time", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   needy_algorithms<Memory> m;
   pool.empty = true;
   CHECK_THROWS((void)m.call((8_MiB).count, {deepum::updates(m.x)}));
@@ -390,7 +390,7 @@ TEST_CASE_TEMPLATE("an algorithm for which the pool had nothing finds its storag
 }
 
 TEST_CASE_TEMPLATE("storage for which the arena has no room stays as large as it was", Memory,
-                   deepum::cuda::managed_memory, deepum::cuda::mapped_memory) {
+                   deepum::cuda::managed_memory, deepum::cuda::paged_memory) {
   needy_algorithms<Memory> m;
   m.call((2_MiB).count, {deepum::updates(m.x)});
   const auto rest = m.memory.template make_array<char>((240_MiB).count);

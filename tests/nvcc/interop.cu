@@ -21,7 +21,7 @@
 #include <vector>
 
 using managed = deepum::cuda::managed_memory;
-using mapped = deepum::cuda::mapped_memory;
+using paged = deepum::cuda::paged_memory;
 
 // What CCCL calls them has changed with version 3.1.
 template <class R>
@@ -35,13 +35,13 @@ template <class R>
 constexpr bool without_a_stream = cuda::mr::resource<R>;
 #endif
 using managed_resource = deepum::interop::arena_resource<managed>;
-using mapped_resource = deepum::interop::arena_resource<mapped>;
+using paged_resource = deepum::interop::arena_resource<paged>;
 static_assert(in_stream_order<managed_resource> && without_a_stream<managed_resource>);
-static_assert(in_stream_order<mapped_resource> && without_a_stream<mapped_resource>);
+static_assert(in_stream_order<paged_resource> && without_a_stream<paged_resource>);
 static_assert(cuda::has_property<managed_resource, cuda::mr::device_accessible>);
 static_assert(cuda::has_property<managed_resource, cuda::mr::host_accessible>);
-static_assert(cuda::has_property<mapped_resource, cuda::mr::device_accessible>);
-static_assert(!cuda::has_property<mapped_resource, cuda::mr::host_accessible>);
+static_assert(cuda::has_property<paged_resource, cuda::mr::device_accessible>);
+static_assert(!cuda::has_property<paged_resource, cuda::mr::host_accessible>);
 
 template <class Memory>
 void algorithms(deepum::arena<Memory>& arena, deepum::stream<Memory>& stream) {
@@ -92,8 +92,8 @@ void use_all() {
   deepum::interop::pmr_resource resource{arena};
   const std::pmr::vector<float> host(100, 1.0F, &resource);
 
-  deepum::arena<mapped> other{gpu};
-  deepum::stream<mapped> other_stream{other};
+  deepum::arena<paged> other{gpu};
+  deepum::stream<paged> other_stream{other};
   algorithms(other, other_stream);
 
   deepum::interop::cublas_calls blas{arena, stream};

@@ -52,7 +52,7 @@ class lockstep_run {
         watch_(watch),
         dog_(name + ", seed " + std::to_string(options.seed)) {
     world_.options = options;
-    world_.faultless = arena_type::host_uses_other_addresses;
+    world_.paged = arena_type::host_uses_other_addresses;
     world_.has_graphs = requires(stream_type& s) { s.record_graph("", [] {}); };
     world_.has_scratch = Machine::has_scratch;
     world_.block = arenas.front()->block().count;
@@ -310,7 +310,7 @@ class lockstep_run {
   /// @param scratch  Memory that the program does not see is touched, too.
   [[nodiscard]] bool may_be_refused(const std::vector<piece>& touched, bool scratch) const {
     return world_.beside_written_view(touched) || (scratch && world_.writes_views()) ||
-           (world_.faultless && !world_.options.alone);  // others have views, too
+           (world_.paged && !world_.options.alone);  // others have views, too
   }
   [[nodiscard]] expectation expected(const step& s, const std::vector<shadow::named>& operands) const {
     expectation e;
@@ -370,7 +370,7 @@ class lockstep_run {
       m.compute(s);
       check_copied_out(s);
       if (!made) {
-        use_again(operands, world_.faultless);
+        use_again(operands, world_.paged);
       }
     } else if (!expected(s, operands).refused) {
       use_again(operands);
@@ -438,7 +438,7 @@ class lockstep_run {
       });
     });
     if (!made) {
-      use_again(operands, world_.faultless && outer.ends == step::ending::throws_after);
+      use_again(operands, world_.paged && outer.ends == step::ending::throws_after);
     }
   }
 
@@ -521,11 +521,10 @@ class lockstep_run {
   void hold(const step& s) {
     shadow& m = world_.memory;
     const std::vector<shadow::named> operands{{s.a, deepum::access::update, true}, {s.b, deepum::access::read, true}};
-    const bool made =
-        attempt({.refused = false, .may_be_refused = !world_.options.alone && world_.faultless}, false, [&] {
-          holds_.push_back(std::make_unique<deepum::residency<typename Machine::memory_type>>(
-              arena_of(s.a), launcher_.listed(operands)));
-        });
+    const bool made = attempt({.refused = false, .may_be_refused = !world_.options.alone && world_.paged}, false, [&] {
+      holds_.push_back(std::make_unique<deepum::residency<typename Machine::memory_type>>(arena_of(s.a),
+                                                                                          launcher_.listed(operands)));
+    });
     if (!made) {
       return;
     }

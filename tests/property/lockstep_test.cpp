@@ -36,7 +36,7 @@ struct outcome {
 /// A program of its own for each seed, on a machine that the seed chooses, too.
 template <class Memory>
 outcome run_alone(std::uint64_t seed, const std::string& policy) {
-  constexpr bool faultless = faultless_memory_kind<Memory>;
+  constexpr bool paged = paged_memory_kind<Memory>;
   std::mt19937_64 random(seed * 7919);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
 
@@ -52,10 +52,10 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
 
   // Little more than what does not fit on the device, where the host's memory is limited.
   const std::uint64_t needed = o.live.count / block_size.count + 2;
-  const bool few_host_blocks = faultless && o.arenas == 1 && below(2) == 0;
+  const bool few_host_blocks = paged && o.arenas == 1 && below(2) == 0;
   const std::uint64_t host_blocks = few_host_blocks ? needed - o.least_budget / 2 + below(4) : 0;
   simulated_machine<Memory> machine(
-      {.memory = block_size * (o.arenas * o.most_budget + (faultless ? 4 : 0)),
+      {.memory = block_size * (o.arenas * o.most_budget + (paged ? 4 : 0)),
        .worker = below(4) == 0 ? sim::worker_mode::thread : sim::worker_mode::virtual_time,
        .delay_seed = below(3) == 0 ? seed : 0,
        .host_limit = block_size * host_blocks});
@@ -69,18 +69,18 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
     }
     arenas.push_back(std::make_unique<arena<Memory>>(machine.device, options));
   }
-  if constexpr (!faultless) {
+  if constexpr (!paged) {
     machine.fail_command = [&arenas](std::uint32_t dice) {
       arenas.front()->memory().fail_call(1 + dice % 5, dice % 2 == 0 ? sim::failure::at_call : sim::failure::half_way);
     };
   }
   watch.of(arenas.front()->memory().base(), capacity / block_size, block_size.count);
-  const bool driver_alone = !faultless && policy == "um";  // it knows nothing of what is of any value
+  const bool driver_alone = !paged && policy == "um";  // it knows nothing of what is of any value
   const bool watched = o.time_is_virtual && !driver_alone;
   outcome done;
   std::string why;
   {
-    lockstep_run<simulated_machine<Memory>> run(machine, arenas, o, policy + (faultless ? ", mapped" : ", managed"),
+    lockstep_run<simulated_machine<Memory>> run(machine, arenas, o, policy + (paged ? ", paged" : ", managed"),
                                                 watched ? &watch : nullptr);
     why = run.run();
     done = {run.launches(), run.tolerated()};
@@ -114,17 +114,17 @@ TEST_CASE("managed memory holds what a shadow says, whatever the program does") 
 }
 
 TEST_CASE("memory that never faults holds what a shadow says, whatever the program does") {
-  run_all<sim::mapped_memory>(scaled(365));
+  run_all<sim::paged_memory>(scaled(365));
 }
 
 /// Programs of three threads in one arena, each with streams and a shadow of its own. Each may hold memory that the
 /// launches of the others wait for.
 template <class Memory>
 void run_threads(std::uint64_t seed, const std::string& policy) {
-  constexpr bool faultless = faultless_memory_kind<Memory>;
+  constexpr bool paged = paged_memory_kind<Memory>;
   constexpr std::uint32_t blocks = 10;
   simulated_machine<Memory> machine(
-      {.memory = block_size * (blocks + (faultless ? 4 : 0)),
+      {.memory = block_size * (blocks + (paged ? 4 : 0)),
        .worker = seed % 2 == 0 ? sim::worker_mode::thread : sim::worker_mode::virtual_time});
   std::vector<std::unique_ptr<arena<Memory>>> arenas;
   arenas.push_back(std::make_unique<arena<Memory>>(
@@ -142,8 +142,7 @@ void run_threads(std::uint64_t seed, const std::string& policy) {
       o.alone = false;
       o.time_is_virtual = false;
       try {
-        lockstep_run<simulated_machine<Memory>> run(machine, arenas, o,
-                                                    policy + (faultless ? ", mapped" : ", managed"));
+        lockstep_run<simulated_machine<Memory>> run(machine, arenas, o, policy + (paged ? ", paged" : ", managed"));
         why[t] = run.run();
       } catch (const std::exception& e) {
         why[t] = e.what();
@@ -163,7 +162,7 @@ TEST_CASE("programs of several threads in one arena do not disturb each other, w
   const std::size_t programs = scaled(20);
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     CAPTURE(seed);
-    run_threads<sim::mapped_memory>(seed, policies[seed % policies.size()]);
+    run_threads<sim::paged_memory>(seed, policies[seed % policies.size()]);
     run_threads<sim::managed_memory>(seed, policies[seed % policies.size()]);
   }
 }

@@ -50,7 +50,7 @@ struct lockstep_world {
   std::vector<hold> holds{};
   std::vector<graph> graphs{};
   lockstep_options options{};
-  bool faultless = false;
+  bool paged = false;
   bool has_graphs = false;
   bool has_scratch = false;
   std::size_t block = std::size_t{2} << 20;
@@ -71,7 +71,7 @@ struct lockstep_world {
   /// A view of the host writes a block of these. On memory that never faults launches with them are refused, whoever's
   /// the view is.
   [[nodiscard]] bool beside_written_view(const std::vector<piece>& pieces) const {
-    if (!faultless) {
+    if (!paged) {
       return false;
     }
     const std::set<std::size_t> touched = memory.blocks(pieces, block);
@@ -81,7 +81,7 @@ struct lockstep_world {
   }
   /// On memory that never faults: a view of the host writes something.
   [[nodiscard]] bool writes_views() const {
-    return faultless &&
+    return paged &&
            std::any_of(views.begin(), views.end(), [](const view& v) { return v.mode != deepum::access::read; });
   }
   [[nodiscard]] bool overlaps_view(const std::vector<piece>& pieces) const {
@@ -150,7 +150,7 @@ struct lockstep_world {
     if (beside_held(s.what == step::kind::scratch, touched)) {
       return false;
     }
-    if (!faultless) {
+    if (!paged) {
       return true;
     }
     std::set<std::size_t> all = memory.blocks(touched, block);
@@ -163,7 +163,7 @@ struct lockstep_world {
   /// On memory that never faults: a launch that can never be made.
   [[nodiscard]] bool too_large(const step& s) const {
     const std::size_t beside = s.what == step::kind::chase ? other_blocks(s) : 0;  // scratch memory may share blocks
-    return faultless && is_launch(s.what) &&
+    return paged && is_launch(s.what) &&
            memory.blocks(shadow::pieces(memory.operands(s)), block).size() + beside > budget;
   }
   /// Blocks that a launch touches beside the buffers, at most.
@@ -184,7 +184,7 @@ struct lockstep_world {
   }
   /// Whether the host may open a view: a read of what was given up is to be refused.
   [[nodiscard]] bool may_open(const step& s) const {
-    return views.size() < 3 && usable(s.a, s.mode) && !(faultless && overlap(busy(), memory.blocks({s.a}, block))) &&
+    return views.size() < 3 && usable(s.a, s.mode) && !(paged && overlap(busy(), memory.blocks({s.a}, block))) &&
            (options.alone || holds.empty());
   }
 

@@ -94,7 +94,7 @@ struct machine_with {
   sim::device device;
 };
 using simulated_machine = machine_with<sim::managed_memory>;
-using mapped_machine = machine_with<sim::mapped_memory>;
+using paged_machine = machine_with<sim::paged_memory>;
 
 /// What the program computed, and how many device calls failed.
 std::pair<std::uint64_t, std::uint64_t> run_on_arena(const random_program& program, const setting& s) {
@@ -139,9 +139,8 @@ TEST_CASE("random programs give the same memory under every policy and budget") 
 }
 
 /// The same on memory that never faults, where nothing but the engine keeps launches from what is not there.
-std::uint64_t run_on_mapped_memory(const random_program& program, const setting& s) {
-  mapped_machine machine(
-      {.policy = s.policy, .device_memory = 512_MiB, .worker = s.worker, .delay_seed = s.delay_seed});
+std::uint64_t run_on_paged_memory(const random_program& program, const setting& s) {
+  paged_machine machine({.policy = s.policy, .device_memory = 512_MiB, .worker = s.worker, .delay_seed = s.delay_seed});
   deepum_test::arena_run run(machine, {.capacity = 256_MiB,
                                        .device_budget = s.device_memory,
                                        .policy = s.policy,
@@ -163,7 +162,7 @@ TEST_CASE("random programs give the same memory where it never faults") {
       for (const bytes budget : {14_MiB, 24_MiB, 256_MiB}) {
         CAPTURE(policy);
         CAPTURE(budget.count);
-        REQUIRE(run_on_mapped_memory(program, {policy, budget}) == expected);
+        REQUIRE(run_on_paged_memory(program, {policy, budget}) == expected);
       }
     }
   }
@@ -179,7 +178,7 @@ TEST_CASE("random programs give the same memory where it never faults, with dela
     for (const char* policy : {"deepum", "auto"}) {
       CAPTURE(policy);
       for (const sim::worker_mode worker : {sim::worker_mode::thread, sim::worker_mode::virtual_time}) {
-        REQUIRE(run_on_mapped_memory(program, {policy, 14_MiB, worker, seed}) == expected);
+        REQUIRE(run_on_paged_memory(program, {policy, 14_MiB, worker, seed}) == expected);
       }
     }
   }
@@ -198,7 +197,7 @@ TEST_CASE("checked mode finds nothing in random programs, and changes no result"
       s.checked = true;
       s.delay_seed = seed % 2;  // with zero_new
       REQUIRE(run_on_arena(program, s).first == expected);
-      REQUIRE(run_on_mapped_memory(program, s) == expected);
+      REQUIRE(run_on_paged_memory(program, s) == expected);
     }
   }
 }
@@ -249,8 +248,8 @@ TEST_CASE("threads that launch through streams of their own do not disturb each 
       simulated_machine machine({.policy = policy, .device_memory = 12_MiB, .worker = worker});
       CHECK(deepum_test::threads_that_go_wrong(machine,
                                                {.capacity = 128_MiB, .device_budget = 12_MiB, .policy = policy}) == 0);
-      mapped_machine mapped({.policy = policy, .device_memory = 64_MiB, .worker = worker});
-      CHECK(deepum_test::threads_that_go_wrong(mapped,
+      paged_machine paged({.policy = policy, .device_memory = 64_MiB, .worker = worker});
+      CHECK(deepum_test::threads_that_go_wrong(paged,
                                                {.capacity = 128_MiB, .device_budget = 14_MiB, .policy = policy}) == 0);
     }
   }

@@ -131,7 +131,7 @@ class step_dice {
         (s.what == kind::chase && (!world_.options.alone || !world_.holds.empty()))) {
       s.what = kind::mix;
     }
-    if (s.what == kind::chase && world_.faultless) {
+    if (s.what == kind::chase && world_.paged) {
       s.by = step::route::call;
     }
     if (s.by == step::route::call && s.what != kind::scratch && below(12) == 0) {

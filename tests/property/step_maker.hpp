@@ -323,7 +323,7 @@ class step_maker {
   }
   /// Beside its buffers a graph has scratch memory.
   [[nodiscard]] bool fits_as_graph(const std::set<std::size_t>& blocks) const {
-    return !world_.faultless || blocks.size() + 6 <= world_.budget;
+    return !world_.paged || blocks.size() + 6 <= world_.budget;
   }
   /// Whether a graph of one launch may be recorded.
   [[nodiscard]] bool may_record(const step& s) const {

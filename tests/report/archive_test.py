@@ -82,10 +82,10 @@ class OtherInputs(unittest.TestCase):
             self.assertIn(words, page.text)
 
     def test_both_kinds_of_memory_of_one_file_are_two_groups(self):
-        both = {"memories": [dict(train_gpt(), memory=m) for m in ("managed", "mapped")]}
+        both = {"memories": [dict(train_gpt(), memory=m) for m in ("managed", "paged")]}
         page = PageReader(folder_of({"both.json": both}).page("both.json"))
         self.assertEqual(collections.Counter(f[0] for f in page.figures)["step-time"], 2)
-        self.assertIn("both, mapped memory", page.text)
+        self.assertIn("both, paged memory", page.text)
 
     def test_other_files_are_named_and_left_out(self):
         page = PageReader(folder_of({"other.json": {"facts": []}, "list.json": [1], "r.json": replay()}).page("other.json", "list.json", "r.json"))

@@ -76,7 +76,7 @@ def demo():
         auto = dict(made["policies"][2], name="auto", step_ns=[2 * ns, ns, ns, ns, ns])
         return dict(made, policies=[*made["policies"], auto])
 
-    return {"memories": [part("managed", 26_000_000), part("mapped", 4_000_000)]}
+    return {"memories": [part("managed", 26_000_000), part("paged", 4_000_000)]}
 
 
 METRICS = {"launches": 64, "faults": 0, "prefetches_used_blocks": 77, "prefetches_late_blocks": 0, "prefetches_wasted_blocks": 3, "stalled_ns": 5,
@@ -118,7 +118,7 @@ class Page(PageChecks, unittest.TestCase):
         self.assertEqual(len(self.figures("timeline")), 1)
         self.assertEqual(len(self.figures("residency")), 1)
         (_, texts, _), = self.figures("compared")
-        for memory in ("managed", "mapped"):
+        for memory in ("managed", "paged"):
             for policy in ("ideal", "um", "deepum", "auto"):
                 self.assertIn(f"{policy}, {memory} memory", texts)
 

@@ -408,9 +408,9 @@ TEST_CASE("what is copied by mapping is drawn too") {
   recorder r;
   statistics s;
   {
-    arena<sim::mapped_memory> arena{
+    arena<sim::paged_memory> arena{
         gpu, {.capacity = 256_MiB, .device_budget = 48_MiB, .policy = "auto", .observer = r.made.observer()}};
-    stream<sim::mapped_memory> stream{arena};
+    stream<sim::paged_memory> stream{arena};
     std::vector<float*> x;
     for (int i = 0; i < 12; ++i) {
       x.push_back(arena.allocate<float>(n));

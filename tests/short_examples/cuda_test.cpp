@@ -173,7 +173,7 @@ TEST_CASE("a network of cuDNN trains to the same weights under every policy and 
 
 TEST_CASE("each launch of the network does what it declares, and nothing else") {
   const fake_gpu gpu;
-  using memory = deepum::cuda::mapped_memory;
+  using memory = deepum::cuda::paged_memory;
   deepum::cuda::device device{0, {.chunk = deepum::block_size}};
   deepum::arena<memory> arena{device, {.capacity = deepum::block_size * 80, .checked = true, .log = {}}};
   deepum::stream<memory> s{arena};

@@ -1,6 +1,6 @@
 // The measured rates of an H200 (docs/simulator.md), each from the same calls that were measured: 1 GiB at a time.
 #include "simulated_gpu.hpp"
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -128,10 +128,10 @@ TEST_CASE("compute beside a prefetch is slowed by 2 percent") {
   CHECK(time() / alone == doctest::Approx(1.02).epsilon(0.002));
 }
 
-TEST_CASE("chunks of 16 MiB page through mapped memory at 49 GB/s each way") {
+TEST_CASE("chunks of 16 MiB page through paged memory at 49 GB/s each way") {
   constexpr std::uint32_t each = 8;
   sim::device device(sim::find_profile("h200_pcie5"), {.memory = 1_GiB + each * block_size});
-  sim::mapped_memory memory(device, 2_GiB);
+  sim::paged_memory memory(device, 2_GiB);
   const auto wait_for = [&](std::size_t completions) {
     std::vector<device_event> events;
     for (std::size_t n = 0; n < completions;) {

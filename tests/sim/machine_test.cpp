@@ -5,7 +5,7 @@
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/machine.hpp>
 #include <deepum/sim/managed_memory.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
 
@@ -249,7 +249,7 @@ void two_arenas() {
 }
 
 TEST_CASE("two arenas on two devices, of managed memory") { two_arenas<sim::managed_memory>(); }
-TEST_CASE("two arenas on two devices, of mapped memory") { two_arenas<sim::mapped_memory>(); }
+TEST_CASE("two arenas on two devices, of paged memory") { two_arenas<sim::paged_memory>(); }
 
 /// What was computed on one device goes to an arena on the other, by a stream of either, and is used there.
 template <class Memory>
@@ -277,6 +277,6 @@ void copies_between_arenas() {
   }
 }
 TEST_CASE("memcpy between arenas on two devices, of managed memory") { copies_between_arenas<sim::managed_memory>(); }
-TEST_CASE("memcpy between arenas on two devices, of mapped memory") { copies_between_arenas<sim::mapped_memory>(); }
+TEST_CASE("memcpy between arenas on two devices, of paged memory") { copies_between_arenas<sim::paged_memory>(); }
 
 }  // namespace machine_test

@@ -20,7 +20,7 @@ using deepum_test::blocked_signals;
 using deepum_test::blocks_all;
 
 TEST_CASE_TEMPLATE("all threads that an arena starts block all signals, and the program's own do as before", Memory,
-                   sim::managed_memory, sim::mapped_memory) {
+                   sim::managed_memory, sim::paged_memory) {
   sim::device_options o{.memory = 256_MiB};
   o.worker = sim::worker_mode::thread;
   sim::device gpu(sim::find_profile("h200_pcie5"), o);

@@ -31,7 +31,7 @@ using deepum_test::fake_gpu;
 namespace fake_cuda = deepum_test::fake_cuda;
 
 using on_managed = cuda_backend<float, deepum::cuda::managed_memory>;
-using on_mapped = cuda_backend<float, deepum::cuda::mapped_memory>;
+using on_paged = cuda_backend<float, deepum::cuda::paged_memory>;
 
 constexpr model_shape shape{.layers = 3, .width = 256, .heads = deepum_test::model_heads, .context = 32, .batch = 4};
 static_assert(shape.batch * shape.context == deepum_test::model_rows);
@@ -66,29 +66,29 @@ TEST_CASE("on both kinds of memory a GPU finds the same losses, under every poli
   CHECK(run<on_managed>("auto", 20_MiB, {}).loss == expected.loss);
   for (const std::string_view policy : deepum::policy_names()) {
     CAPTURE(policy);
-    const policy_run found = run<on_mapped>(policy.data(), 20_MiB, 2_MiB);
+    const policy_run found = run<on_paged>(policy.data(), 20_MiB, 2_MiB);
     CHECK(found.loss == expected.loss);
     CHECK((found.bytes_out.back() == 0) == (policy == "ideal"));
     CHECK(found.fault_feed.empty());
     if (policy != "ideal") CHECK(fake_cuda::stats().device_handles.count == 0);
   }
-  CHECK(run<on_mapped>("auto", 36_MiB, 4_MiB).loss == expected.loss);
-  CHECK(run<on_mapped>("auto", 20_MiB, 2_MiB, purpose::training, true).loss == expected.loss);  // host-mapped
+  CHECK(run<on_paged>("auto", 36_MiB, 4_MiB).loss == expected.loss);
+  CHECK(run<on_paged>("auto", 20_MiB, 2_MiB, purpose::training, true).loss == expected.loss);  // host-mapped
   fake_cuda::set_delays(7, std::chrono::microseconds(200));
-  CHECK(run<on_mapped>("auto", 20_MiB, 2_MiB).loss == expected.loss);
+  CHECK(run<on_paged>("auto", 20_MiB, 2_MiB).loss == expected.loss);
 }
 
 TEST_CASE("the forward pass alone finds the same losses on both kinds of memory") {
   deepum_test::register_host_kernels();
   const fake_gpu gpu;
   const std::vector<float> expected = run<on_managed>("ideal", 1_GiB, {}, purpose::evaluation).loss;
-  CHECK(run<on_mapped>("auto", 10_MiB, 2_MiB, purpose::evaluation).loss == expected);
+  CHECK(run<on_paged>("auto", 10_MiB, 2_MiB, purpose::evaluation).loss == expected);
 }
 
-TEST_CASE("mapped memory takes no managed memory, and of the device no more than the budget") {
+TEST_CASE("paged memory takes no managed memory, and of the device no more than the budget") {
   deepum_test::register_host_kernels();
   const fake_gpu gpu;
-  (void)run<on_mapped>("auto", 20_MiB, 2_MiB);
+  (void)run<on_paged>("auto", 20_MiB, 2_MiB);
   CHECK(fake_cuda::stats().managed_peak.count == 0);
   CHECK(fake_cuda::stats().device_handles_peak == 20_MiB);
 }
@@ -97,9 +97,9 @@ TEST_CASE("each launch of a GPU does what it declares and nothing else") {
   deepum_test::register_host_kernels();
   const fake_gpu gpu;
   deepum::cuda::device device{0, {.chunk = 2_MiB}};
-  on_mapped::arena arena{device, {.capacity = 96_MiB, .device_budget = 96_MiB, .checked = true, .log = {}}};
-  on_mapped::stream stream{arena};
-  gpt<on_mapped> model{arena, stream, shape, 3};
+  on_paged::arena arena{device, {.capacity = 96_MiB, .device_budget = 96_MiB, .checked = true, .log = {}}};
+  on_paged::stream stream{arena};
+  gpt<on_paged> model{arena, stream, shape, 3};
   const std::vector<std::int32_t> text(static_cast<std::size_t>(shape.rows()), 65);
   for (int step = 0; step < 2; ++step) {
     model.differentiate(text, text);
@@ -111,24 +111,24 @@ TEST_CASE("each launch of a GPU does what it declares and nothing else") {
 TEST_CASE("a budget in which the largest launch does not fit is refused with the numbers") {
   deepum_test::register_host_kernels();
   const fake_gpu gpu;
-  CHECK_THROWS_WITH_AS(run<on_mapped>("auto", 8_MiB, 4_MiB), doctest::Contains("the budget is 8388608: raise it"),
+  CHECK_THROWS_WITH_AS(run<on_paged>("auto", 8_MiB, 4_MiB), doctest::Contains("the budget is 8388608: raise it"),
                        deepum::error);
 }
 
-TEST_CASE("a GPU whose driver moves no pages beside kernels is one for mapped memory") {
+TEST_CASE("a GPU whose driver moves no pages beside kernels is one for paged memory") {
   const fake_gpu gpu;
   std::string why_not;
   CHECK(find_cuda_gpu(why_not));
-  CHECK(find_cuda_gpu(why_not, memory_choice::mapped));
+  CHECK(find_cuda_gpu(why_not, memory_choice::paged));
   fake_cuda::set_attribute(cudaDevAttrConcurrentManagedAccess, 0);
   CHECK_FALSE(find_cuda_gpu(why_not));
-  CHECK(why_not.find("--memory mapped") != std::string::npos);
-  CHECK(find_cuda_gpu(why_not, memory_choice::mapped));
+  CHECK(why_not.find("--memory paged") != std::string::npos);
+  CHECK(find_cuda_gpu(why_not, memory_choice::paged));
   fake_cuda::set_attribute(cudaDevAttrConcurrentManagedAccess, 1);
   fake_cuda::fail_all_calls("cudaGetDriverEntryPointByVersion", cudaErrorNotSupported);
   CHECK(find_cuda_gpu(why_not));
-  CHECK_FALSE(find_cuda_gpu(why_not, memory_choice::mapped));
+  CHECK_FALSE(find_cuda_gpu(why_not, memory_choice::paged));
   CHECK(why_not.find("virtual memory management") != std::string::npos);
   fake_cuda::set_device_count(0);
-  CHECK_FALSE(find_cuda_gpu(why_not, memory_choice::mapped));
+  CHECK_FALSE(find_cuda_gpu(why_not, memory_choice::paged));
 }

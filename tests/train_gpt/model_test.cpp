@@ -193,7 +193,7 @@ TEST_CASE("on memory that never faults every policy computes the same, with room
   const std::vector<float> expected = trained<sim_backend>(shape, "ideal", 64_MiB);
   for (const std::string_view policy : deepum::policy_names()) {
     CAPTURE(policy);
-    CHECK(trained<mapped_sim_backend>(shape, std::string{policy}, policy == "ideal" ? 64_MiB : 18_MiB) == expected);
+    CHECK(trained<paged_sim_backend>(shape, std::string{policy}, policy == "ideal" ? 64_MiB : 18_MiB) == expected);
   }
 }
 

@@ -127,17 +127,17 @@ TEST_CASE("the least possible is a row beside the policies, and each policy's sh
   CHECK(alone.find("\nleast possible     3.000      33.3       100.0") > alone.find("\nideal"));
   CHECK(alone.find("\nauto               8.000      12.5        37.5") > alone.find("\nleast possible"));
 
-  report mapped = managed;
-  mapped.memory = "mapped";
-  mapped.runs.back().step_ns.back() = 4000000;
-  const std::string both = table_of(managed, mapped);
-  CHECK(both.find("managed memory  ") < both.find("| mapped memory\n"));
+  report paged = managed;
+  paged.memory = "paged";
+  paged.runs.back().step_ns.back() = 4000000;
+  const std::string both = table_of(managed, paged);
+  CHECK(both.find("managed memory  ") < both.find("| paged memory\n"));
   CHECK(both.find("\nleast possible     3.000       100.0              2.0      1.0 |     3.000       100.0") !=
         std::string::npos);
   CHECK(both.find("\nauto               8.000        37.5       0      0.0      0.0 |     4.000        75.0") !=
         std::string::npos);
-  managed.least = mapped.least = {};
-  CHECK(table_of(managed, mapped).find("least possible") == std::string::npos);
+  managed.least = paged.least = {};
+  CHECK(table_of(managed, paged).find("least possible") == std::string::npos);
 }
 
 TEST_CASE("the JSON report names precision and mode, and what belongs to a GPU only where there is one") {
@@ -192,11 +192,11 @@ TEST_CASE("the reports name the kind of memory, and explain what counts as a fau
   CHECK_FALSE(json_of(r).contains("chunk_bytes"));
   CHECK(table_of(r).find("cuda:x, managed memory, footprint") != std::string::npos);
   CHECK(table_of(r).find("No page faults") == std::string::npos);
-  r.memory = "mapped";
+  r.memory = "paged";
   r.chunk = 16_MiB;
-  CHECK(json_of(r)["memory"] == "mapped");
+  CHECK(json_of(r)["memory"] == "paged");
   CHECK(json_of(r)["chunk_bytes"] == (16_MiB).count);
-  CHECK(table_of(r).find("cuda:x, mapped memory in chunks of 16 MiB, footprint") != std::string::npos);
+  CHECK(table_of(r).find("cuda:x, paged memory in chunks of 16 MiB, footprint") != std::string::npos);
   CHECK(table_of(r).find("No page faults") != std::string::npos);
   CHECK(table_of(r).find("blocks leave beside the faults") == std::string::npos);
   CHECK_FALSE(json_of(r).contains("evicted"));
@@ -251,7 +251,7 @@ TEST_CASE("the training loop finds the same losses on both kinds of memory, unde
   run_options options{.profile = "h200_pcie5", .budget = 20_MiB, .steps = 3, .learning_rate = 1e-2F, .seed = 2};
   options.shape = {.layers = 5, .width = 160, .heads = 4, .context = 16, .batch = 2};
   REQUIRE(sim_backend::device_budget("auto", 20_MiB) < 20_MiB);
-  REQUIRE(mapped_sim_backend::device_budget("auto", 20_MiB) == 20_MiB);
+  REQUIRE(paged_sim_backend::device_budget("auto", 20_MiB) == 20_MiB);
   const auto run = [&]<class Backend>(const std::string& policy) {
     return train<Backend>(
         options, policy, text, [](const policy_run&) {}, nullptr);
@@ -260,12 +260,12 @@ TEST_CASE("the training loop finds the same losses on both kinds of memory, unde
   for (const std::string_view name : deepum::policy_names()) {
     const std::string policy{name};
     CAPTURE(policy);
-    const policy_run found = run.operator()<mapped_sim_backend>(policy);
+    const policy_run found = run.operator()<paged_sim_backend>(policy);
     CHECK(found.loss == expected.loss);
     CHECK((found.bytes_out.back() == 0) == (policy == "ideal"));
   }
   options.budget = 2_MiB;
-  CHECK_THROWS_WITH_AS(run.operator()<mapped_sim_backend>("auto"),
+  CHECK_THROWS_WITH_AS(run.operator()<paged_sim_backend>("auto"),
                        doctest::Contains("the budget is 2097152: raise it, or launch less at a time"), deepum::error);
 }
 

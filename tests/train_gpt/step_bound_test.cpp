@@ -219,15 +219,15 @@ TEST_CASE(
       const double managed = steady(train<sim_backend>(
                                         options, policy, text, [](const auto&) {}, nullptr)
                                         .step_ns);
-      const double mapped = steady(train<mapped_sim_backend>(
-                                       options, policy, text, [](const auto&) {}, nullptr)
-                                       .step_ns);
+      const double paged = steady(train<paged_sim_backend>(
+                                      options, policy, text, [](const auto&) {}, nullptr)
+                                      .step_ns);
       if (policy == "ideal") {
         CHECK(computed <= managed);
         CHECK(managed < computed + 20'000);  // beside kernels there are copies of a few bytes
       } else {
         CHECK(least.ns <= managed);
-        CHECK(least.ns <= mapped);
+        CHECK(least.ns <= paged);
       }
     }
     CHECK((least.ns > computed * 1.1) == (use == purpose::training));  // the weights alone fit

@@ -3,7 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/managed_memory.hpp>
-#include <deepum/cuda/mapped_memory.hpp>
+#include <deepum/cuda/paged_memory.hpp>
 #include <deepum/cuda/stream.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/policy_options.hpp>
@@ -18,13 +18,13 @@ namespace deepum::gpu_bench {
 
 /// The word for flags, tables and JSON.
 template <class Memory>
-inline constexpr const char* name_of_memory = std::is_same_v<Memory, cuda::managed_memory> ? "managed" : "mapped";
+inline constexpr const char* name_of_memory = std::is_same_v<Memory, cuda::managed_memory> ? "managed" : "paged";
 
 /// What a run chooses of the memory and of policies, where they let it.
 struct memory_choices {
-  bytes chunk{};                           ///< of mapped memory: what is mapped at a time; 0: its own choice
-  bool host_mapped = false;                ///< of mapped memory: evicted chunks are the host's at their addresses
-  bytes host_limit{};                      ///< host memory of mapped memory at most; 0: what the host gives
+  bytes chunk{};                           ///< of paged memory: what is mapped at a time; 0: its own choice
+  bool host_mapped = false;                ///< of paged memory: evicted chunks are the host's at their addresses
+  bytes host_limit{};                      ///< host memory of paged memory at most; 0: what the host gives
   std::optional<bool> write_back_early{};  ///< whether policies clean blocks ahead; nothing: their own choice
 };
 
@@ -52,11 +52,11 @@ template <class Memory>
 /// @errors  `status::unsupported` where there is none of that name.
 template <class F>
 decltype(auto) with_memory(const std::string& name, F&& f) {
-  if (name == "mapped") {
-    return std::forward<F>(f).template operator()<cuda::mapped_memory>();
+  if (name == "paged") {
+    return std::forward<F>(f).template operator()<cuda::paged_memory>();
   }
   if (name != "managed") {
-    throw error(status::unsupported, "there is no " + name + " memory; there are managed and mapped");
+    throw error(status::unsupported, "there is no " + name + " memory; there are managed and paged");
   }
   return std::forward<F>(f).template operator()<cuda::managed_memory>();
 }

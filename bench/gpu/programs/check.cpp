@@ -13,6 +13,7 @@
 #include "gpu/library/system_flags.hpp"
 #include "gpu/programs/model_runs.hpp"
 #include "gpu/programs/policy_checks.hpp"
+#include "program/flags.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +24,7 @@
 
 ABSL_FLAG(std::int64_t, steps, 200, "training steps whose losses are compared, on managed memory; 0: none");
 ABSL_FLAG(std::int64_t, programs, 50, "random programs whose memory is compared; 0: none");
-ABSL_FLAG(std::string, memory, "managed", "the memory of the random programs: managed or mapped");
+ABSL_FLAG(std::string, memory, "managed", "the memory of the random programs: managed or paged");
 ABSL_FLAG(std::string, budgets, "75,50,35", "device memory for training, in percent of the footprint, with commas");
 
 namespace deepum::gpu_bench {
@@ -38,10 +39,10 @@ absl::Status run() {
   settings.budgets = *std::move(budgets);
   const std::int64_t steps = absl::GetFlag(FLAGS_steps);
   const std::int64_t programs = absl::GetFlag(FLAGS_programs);
-  const std::string memory = absl::GetFlag(FLAGS_memory);
+  const std::string memory = deepum_program::memory_kind_of(absl::GetFlag(FLAGS_memory));
   if (absl::Status status =
           first_error({systems_into(settings, {"um", "lru", "deepum", "auto"}), in_range("steps", steps, 0, 100'000),
-                       in_range("programs", programs, 0, 10'000), one_of("memory", memory, {"managed", "mapped"})});
+                       in_range("programs", programs, 0, 10'000), one_of("memory", memory, {"managed", "paged"})});
       !status.ok()) {
     return status;
   }

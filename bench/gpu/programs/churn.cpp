@@ -1,17 +1,17 @@
-// Everything comes and goes, both ways at once: mapped memory beside copies of pinned memory.
+// Everything comes and goes, both ways at once: paged memory beside copies of pinned memory.
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gpu/library/common_flags.hpp"
 #include "gpu/library/flag_values.hpp"
-#include "gpu/library/mapped_flags.hpp"
+#include "gpu/library/paged_flags.hpp"
 #include "gpu/library/session.hpp"
 #include "gpu/library/sizes.hpp"
 #include "gpu/library/system_flags.hpp"
 #include "gpu/programs/churn_runs.hpp"
 #include "gpu/programs/churn_shape.hpp"
-#include <deepum/cuda/mapped_memory.hpp>
+#include <deepum/cuda/paged_memory.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -40,7 +40,7 @@ absl::Status run() {
       numbers_from<std::int64_t>("chunks-mib", absl::GetFlag(FLAGS_chunks_mib), 0, 1024);
   if (!chunks_mib.ok()) return chunks_mib.status();
   if (absl::Status status =
-          first_error({systems_into(settings, {"um", "lru", "deepum", "auto"}), mapped_into(settings),
+          first_error({systems_into(settings, {"um", "lru", "deepum", "auto"}), paged_into(settings),
                        gib_in_range("gib", gib), gib_in_range("budget-gib", budget_gib),
                        in_range("group-mib", group, 2, 4096), in_range("compute", compute, 1, 100'000'000)});
       !status.ok()) {
@@ -52,9 +52,9 @@ absl::Status run() {
   }
   const absl::StatusOr<std::unique_ptr<session>> here = session::begin(settings, {});
   if (!here.ok()) return here.status();
-  churn_runs<cuda::mapped_memory> churn(settings,
-                                        {.size = of_gib(gib), .budget = of_gib(budget_gib), .group = of_mib(group)},
-                                        chunks, static_cast<unsigned>(compute));
+  churn_runs<cuda::paged_memory> churn(settings,
+                                       {.size = of_gib(gib), .budget = of_gib(budget_gib), .group = of_mib(group)},
+                                       chunks, static_cast<unsigned>(compute));
   const std::vector<churn_result> results = churn.run();
   (*here)->put("churn", churn.json_of(results), churn.table_of(results));
   return (*here)->end();
@@ -66,6 +66,6 @@ absl::Status run() {
 int main(int argc, char** argv) {
   return deepum::gpu_bench::run_program(
       argc, argv, "deepum-bench-churn",
-      "measures how fast contents of mapped memory come and go at once, beside copies of pinned memory",
+      "measures how fast contents of paged memory come and go at once, beside copies of pinned memory",
       deepum::gpu_bench::run);
 }

@@ -140,7 +140,7 @@ struct churn_result {
 
 /// A plain sweep that updates all memory, launch by launch, through a budget that a part of it fits into: everything
 /// comes and goes in each round, both ways at once, beside launches that compute. Against copies of pinned memory.
-/// @tparam Memory  Mapped memory is what this is about; any will do.
+/// @tparam Memory  Paged memory is what this is about; any will do.
 template <class Memory>
 class churn_runs {
  public:

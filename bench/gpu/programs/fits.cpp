@@ -20,7 +20,7 @@
 #include "gpu/programs/fits_runs.hpp"
 #include "gpu/programs/gpt_step_runs.hpp"
 #include "gpu/programs/model_runs.hpp"
-#include <deepum/cuda/mapped_memory.hpp>
+#include <deepum/cuda/paged_memory.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -31,10 +31,10 @@
 #include <vector>
 
 ABSL_FLAG(
-    double, mapped_gib, 8,
-    "footprint in GiB of the training step on mapped memory, which is that of deepum-bench-gpt-step; the budget is "
+    double, paged_gib, 8,
+    "footprint in GiB of the training step on paged memory, which is that of deepum-bench-gpt-step; the budget is "
     "an eighth larger");
-ABSL_FLAG(std::int64_t, link_mib, 768, "memory that moves to measure the links, before a step on mapped memory");
+ABSL_FLAG(std::int64_t, link_mib, 768, "memory that moves to measure the links, before a step on paged memory");
 
 namespace deepum::gpu_bench {
 namespace {
@@ -60,17 +60,17 @@ absl::Status on_managed_memory(bench_settings& settings, const model_choice& mod
   return (*here)->end();
 }
 
-absl::Status on_mapped_memory(bench_settings& settings, bytes size, bytes link) {
+absl::Status on_paged_memory(bench_settings& settings, bytes size, bytes link) {
   gpt_shape shape;
   shape.layers = layers_for(shape, size);
   const absl::StatusOr<std::unique_ptr<session>> here = session::begin(settings, {.bf16_products = true});
   if (!here.ok()) return here.status();
   (*here)->measure_links(false, link);
-  small_launches<cuda::mapped_memory>(settings, **here);
+  small_launches<cuda::paged_memory>(settings, **here);
   const std::vector<bytes> budgets{whole_blocks(static_cast<double>(size.count) * 1.125)};
   const program_report report =
-      gpt_step_runs<cuda::mapped_memory, train_gpt::bf16>(settings, shape, budgets, true, {std::nullopt}).run();
-  (*here)->add(report, layered_table_of(report), "mapped");
+      gpt_step_runs<cuda::paged_memory, train_gpt::bf16>(settings, shape, budgets, true, {std::nullopt}).run();
+  (*here)->add(report, layered_table_of(report), "paged");
   return (*here)->end();
 }
 
@@ -80,16 +80,16 @@ absl::Status run() {
   bench_settings settings = *std::move(read);
   const absl::StatusOr<model_choice> model = model_from_flags();
   if (!model.ok()) return model.status();
-  const double gib = absl::GetFlag(FLAGS_mapped_gib);
+  const double gib = absl::GetFlag(FLAGS_paged_gib);
   const std::int64_t link_mib = absl::GetFlag(FLAGS_link_mib);
   if (absl::Status status = first_error({systems_into(settings, {"resident", "managed", "um", "lru", "deepum", "auto"}),
-                                         steps_into(settings), memory_into(settings), gib_in_range("mapped-gib", gib),
+                                         steps_into(settings), memory_into(settings), gib_in_range("paged-gib", gib),
                                          in_range("link-mib", link_mib, 128, 2048)});
       !status.ok()) {
     return status;
   }
   return memory_from_flags() == "managed" ? on_managed_memory(settings, *model)
-                                          : on_mapped_memory(settings, of_gib(gib), of_mib(link_mib));
+                                          : on_paged_memory(settings, of_gib(gib), of_mib(link_mib));
 }
 
 }  // namespace

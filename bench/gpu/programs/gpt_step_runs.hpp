@@ -34,7 +34,7 @@ namespace deepum::gpu_bench {
 
 /// A training step of a GPT under all systems and budgets. The result of each step, and all activations and weights at
 /// the first and the last one, have to be those of the resident run, bit by bit.
-/// @tparam Memory  The library's, managed or mapped.
+/// @tparam Memory  The library's, managed or paged.
 /// @tparam T       float or bf16.
 template <class Memory, class T>
 class gpt_step_runs {

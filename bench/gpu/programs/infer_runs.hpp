@@ -31,7 +31,7 @@ namespace deepum::gpu_bench {
 /// is drawn by lot. Each call's output has to be that of the resident run, bit by bit.
 ///
 /// Double buffering by hand knows all calls beforehand, which a server does not.
-/// @tparam Memory  The library's, managed or mapped.
+/// @tparam Memory  The library's, managed or paged.
 /// @tparam T       float or bf16.
 template <class Memory, class T>
 class infer_runs {
@@ -122,7 +122,7 @@ class infer_runs {
   [[nodiscard]] std::int64_t all_calls() const { return settings_.warm_up + calls_ + settings_.audit; }
   [[nodiscard]] step_numbers numbers(std::int64_t call) const { return {.number = call, .seed = settings_.seed}; }
 
-  /// What an oracle is told: the calls of all models take the same times. Weights leave mapped memory without a copy,
+  /// What an oracle is told: the calls of all models take the same times. Weights leave paged memory without a copy,
   /// so one direction has the link to itself there.
   void find_facts(resident_model<T>& model, std::size_t tokens) {
     model.use(call_of(shape_, 0, tokens_[tokens]), 0, afterwards::ends);

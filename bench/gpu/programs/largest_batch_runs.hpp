@@ -35,7 +35,7 @@ template <class Memory, class T>
 class largest_batch_runs {
  public:
   /// @param shape  Its batch counts for nothing; its layers stay as they are.
-  /// @param host   Host memory that contents may need: mapped memory holds to it, of the others it is worked out.
+  /// @param host   Host memory that contents may need: paged memory holds to it, of the others it is worked out.
   /// @param cap    Managed memory at most, where the memory is managed; 0: no limit.
   largest_batch_runs(bench_settings settings, const gpt_shape& shape, std::vector<bytes> budgets, bytes host, bytes cap,
                      std::int64_t most)

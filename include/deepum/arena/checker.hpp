@@ -255,7 +255,7 @@ class launch_check : private launch_order::turn {
   }
 
  private:
-  static constexpr bool guarded = faultless_memory_kind<memory_type>;
+  static constexpr bool guarded = paged_memory_kind<memory_type>;
   static constexpr std::size_t piece = std::size_t{1} << 20;   // of what is read back at a time
   static constexpr std::size_t summed = std::size_t{1} << 16;  // bytes for each sum
   /// What is to be overwritten, before: no number in any floating-point format, and not what new memory is filled with,

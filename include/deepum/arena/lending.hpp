@@ -258,7 +258,7 @@ template <class Memory>
 struct lender_of {
   using type = no_lender;
 };
-template <faultless_memory_kind Memory>
+template <paged_memory_kind Memory>
 struct lender_of<Memory> {
   using type = lender<Memory>;
 };

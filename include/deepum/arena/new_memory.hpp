@@ -183,7 +183,7 @@ class new_memory {
   }
 
  private:
-  static constexpr bool lazy = faultless_memory_kind<memory_type>;
+  static constexpr bool lazy = paged_memory_kind<memory_type>;
   static constexpr bytes most_at_once = 4_MiB;  // of poison, which the host writes
 
   void add(const std::vector<range>& ranges) {

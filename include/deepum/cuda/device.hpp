@@ -48,7 +48,7 @@ enum class fault_source : std::uint8_t {
   none,
 };
 
-/// What is at the addresses of contents of mapped memory that are not on the device.
+/// What is at the addresses of contents of paged memory that are not on the device.
 enum class evicted_chunks : std::uint8_t {
   unmapped,     ///< nothing: a launch that touches what it did not declare breaks the device
   host_mapped,  ///< the host's copy, through the link: such a launch is slow, and remapping is too
@@ -56,7 +56,7 @@ enum class evicted_chunks : std::uint8_t {
 
 class fault_feed;
 
-/// What a chunk of mapped memory may have.
+/// What a chunk of paged memory may have.
 inline constexpr bytes smallest_chunk = 2_MiB;
 inline constexpr bytes largest_chunk = 32_MiB;
 
@@ -70,7 +70,7 @@ struct device_options {
   std::function<std::unique_ptr<fault_feed>(std::byte*, bytes)> make_feed{};
   /// @}
 
-  /// @name Mapped memory
+  /// @name Paged memory
   /// @{
   /// Size of its blocks: a power of two, 2 to 32 MiB (docs/adr/0007). DEEPUM_CHUNK in the environment overrides it.
   bytes chunk = 16_MiB;

@@ -18,7 +18,7 @@
 #include <deepum/cuda/impl/device_space.hpp>
 #include <deepum/cuda/impl/managed_limit.hpp>
 #include <deepum/cuda/impl/managed_memory.hpp>
-#include <deepum/cuda/impl/mapped_memory.hpp>
+#include <deepum/cuda/impl/paged_memory.hpp>
 #include <deepum/cuda/impl/virtual_memory.hpp>
 #include <deepum/cuda/managed/impl/migration_lane.hpp>
 #include <deepum/cuda/paged/impl/arrivals.hpp>
@@ -34,9 +34,9 @@ template class cuda::basic_stream<cuda::managed_memory>;
 template class arena<cuda::managed_memory>;
 template class stream<cuda::managed_memory>;
 
-template class cuda::basic_stream<cuda::mapped_memory>;
-template class arena<cuda::mapped_memory>;
-template class stream<cuda::mapped_memory>;
+template class cuda::basic_stream<cuda::paged_memory>;
+template class arena<cuda::paged_memory>;
+template class stream<cuda::paged_memory>;
 
 }  // namespace v0
 }  // namespace deepum

@@ -29,7 +29,7 @@ class accounting {
   void command_completed() { failures_in_a_row_ = 0; }
 
   [[nodiscard]] bool observed() const { return options_.observer != nullptr; }
-  void tell(const device_event& e, launch_id launch) const {
+  void notify(const device_event& e, launch_id launch) const {
     if (options_.observer) {
       options_.observer(e, launch);
     }

@@ -201,7 +201,7 @@ class engine {
   void read_inbox();
   /// Blocks of which no discard is on its way any more may be touched without being prefetched.
   /// @returns  Whether that is so.
-  bool renewed(block_range range);
+  bool repopulated(block_range range);
 
   memory_space& memory_;
   detail::inbox inbox_;

@@ -19,7 +19,11 @@ concept memory_kind = std::derived_from<M, memory_space> && requires {
 
 /// Memory that the engine pages: nothing else moves it (`memory_capabilities::faults`).
 template <class M>
-concept faultless_memory_kind = memory_kind<M> && !M::traits.faults;
+concept paged_memory_kind = memory_kind<M> && !M::traits.faults;
+
+/// The old name, for one version.
+template <class M>
+concept faultless_memory_kind = paged_memory_kind<M>;
 
 }  // namespace v0
 }  // namespace deepum

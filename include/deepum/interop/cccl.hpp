@@ -237,7 +237,7 @@ class arena_resource {
 
   friend constexpr void get_property(const arena_resource& /*r*/, ::cuda::mr::device_accessible /*p*/) noexcept {}
   friend constexpr void get_property(const arena_resource& /*r*/, ::cuda::mr::host_accessible /*p*/) noexcept
-    requires(!faultless_memory_kind<Memory>)
+    requires(!paged_memory_kind<Memory>)
   {}
 
  private:

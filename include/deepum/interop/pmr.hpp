@@ -25,7 +25,7 @@ namespace interop {
 ///     std::pmr::vector<float> x(n, &resource);
 template <memory_kind Memory>
 class pmr_resource : public std::pmr::memory_resource {
-  static_assert(!faultless_memory_kind<Memory>,
+  static_assert(!paged_memory_kind<Memory>,
                 "containers use pointers at any time, which needs memory that moves on a page fault; memory that never "
                 "faults has other addresses for the host, which arena::host_write gives");
 

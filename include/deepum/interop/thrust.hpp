@@ -44,7 +44,7 @@ namespace interop {
 ///     thrust::device_vector<float, decltype(from)> x(n, from);
 template <class T, memory_kind Memory>
 class thrust_allocator {
-  static_assert(!faultless_memory_kind<Memory>,
+  static_assert(!paged_memory_kind<Memory>,
                 "thrust::device_vector touches its elements in kernels that declare nothing, which needs page faults");
 
  public:
@@ -183,7 +183,7 @@ class thrust_calls {
   /// What a launch may use of the storage: on memory that never faults all that it declares has to fit into the budget.
   [[nodiscard]] bytes usable(std::string_view name, std::span<const operand> operands) {
     const bytes size = storage_.size();
-    if constexpr (faultless_memory_kind<Memory>) {
+    if constexpr (paged_memory_kind<Memory>) {
       if (size.count != 0 && !operands.empty()) {
         const std::uint64_t blocks = room(name, operands);
         const bytes offset = *owner_.offset_of(storage_.data());
@@ -201,7 +201,7 @@ class thrust_calls {
     owner_.name_operands(name, operands, named_);
     owner_.declare(std::span<const named_operand>(named_), record.accesses);
     const std::uint64_t all = owner_.budget() / owner_.block();
-    const std::uint64_t used = operands.empty() && faultless_memory_kind<Memory>
+    const std::uint64_t used = operands.empty() && paged_memory_kind<Memory>
                                    ? in_blocks(owner_.footprint().allocated - storage_.size())
                                    : deepum::detail::distinct_blocks(record);
     return all - std::min(all, used);

@@ -63,7 +63,7 @@ enum class touch_result : std::uint8_t {
 class executor;
 class managed_space;
 
-/// A range of addresses that host and device share: what managed and mapped memory have in common.
+/// A range of addresses that host and device share: what managed and paged memory have in common.
 ///
 /// Not synchronised: used under the lock of the device, where nothing else is said.
 class address_space {

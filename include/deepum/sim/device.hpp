@@ -23,7 +23,7 @@ struct device_options {
   bytes memory{};  ///< device memory; 0: the profile's
   worker_mode worker = worker_mode::virtual_time;
   std::uint64_t delay_seed = 0;  ///< not 0: random delays of the migration thread
-  bytes host_limit{};            ///< host memory that an arena on mapped memory holds at most; 0: no limit
+  bytes host_limit{};            ///< host memory that an arena on paged memory holds at most; 0: no limit
 };
 
 /// A simulated GPU: a virtual clock, device memory, one link in each direction, a compute engine and the driver.

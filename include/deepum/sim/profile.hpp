@@ -55,7 +55,7 @@ struct profile {
   double prefetch_out_beside_in = 0;            ///< the same while the link in is busy
   double pageable = 0;                          ///< copies from and to pageable host memory
   double remote = 0;                            ///< reads and writes of host memory by the GPU, in place
-  double pinned = 0;                            ///< one direction of explicit copies (mapped memory)
+  double pinned = 0;                            ///< one direction of explicit copies (paged memory)
   double pinned_both = 0;                       ///< each direction, both at once
 
   // The machine that it is one of. Links between devices have no part in a `device` alone.

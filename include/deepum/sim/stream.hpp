@@ -7,7 +7,7 @@
 #include <deepum/sim/executor.hpp>
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/managed_memory.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
@@ -43,11 +43,11 @@ class stream {
   /// @param of        Its engine hears of finished launches.
   /// @param blocking  Means nothing: there is no default stream to be ordered with.
   explicit stream(managed_memory& of, bool blocking = false) : stream(of.owner(), of.space(), blocking) {}
-  explicit stream(mapped_memory& of, bool blocking = false) : stream(of.owner(), of.space(), blocking) {}
+  explicit stream(paged_memory& of, bool blocking = false) : stream(of.owner(), of.space(), blocking) {}
   /// The same stream again, which outlives this: what either enqueues is in one order.
   /// @errors  `status::invalid_argument` for a stream of other memory.
   stream(managed_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
-  stream(mapped_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
+  stream(paged_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
   ~stream();
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;

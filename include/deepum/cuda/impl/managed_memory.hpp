@@ -76,7 +76,7 @@ DEEPUM_SEPARATE void managed_memory::repopulate(block_range range) {
       [this](block_range run) {
         for (; !run.empty(); run.first.value += migration_lane::blocks_outward) {
           const std::uint32_t count = std::min(run.count, migration_lane::blocks_outward);
-          outward_.front().renew_when_idle({run.first, count});
+          outward_.front().repopulate_when_idle({run.first, count});
           run.count -= count;
         }
       });

@@ -33,7 +33,7 @@ DEEPUM_SEPARATE virtual_memory::virtual_memory(int ordinal) : device_(ordinal) {
   }
 #else
   throw error(status::unsupported,
-              "mapped memory needs CUDA 12.2 or later to be built with; managed memory works without");
+              "paged memory needs CUDA 12.2 or later to be built with; managed memory works without");
 #endif
 }
 

@@ -46,7 +46,7 @@ struct migration {
 /// cut, so that blocks are reported as they come. Prefetches overlap, each in an idle stream: in a busy one a call
 /// takes 50 us more.
 ///
-/// Threads: `submit`, `renew_when_idle`, `wait` and `load`, any.
+/// Threads: `submit`, `repopulate_when_idle`, `wait` and `load`, any.
 class migration_lane {
  public:
   using report = std::function<void(const device_event&)>;
@@ -71,7 +71,7 @@ class migration_lane {
   /// failed for its ticket. Advice is not reported.
   void submit(const migration& m);
   /// To be done when nothing else is: discarded blocks are given pages again, on the host.
-  void renew_when_idle(block_range range);
+  void repopulate_when_idle(block_range range);
   /// Waits until everything that was submitted has been carried out.
   void wait();
   /// Commands that have not ended.
@@ -142,7 +142,7 @@ class migration_lane {
   std::condition_variable changed_;
   std::condition_variable settled_;
   std::deque<migration> queue_{};
-  std::deque<block_range> renewals_{};
+  std::deque<block_range> to_repopulate_{};
   std::size_t busy_ = 0;  // commands that have not ended
   bool stopping_ = false;
 

@@ -111,7 +111,7 @@ DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id strea
   }
   ++state_.statistics.refused_launches;
   if (account_.observed()) {
-    account_.tell({.what = device_event::kind::launch_refused, .launch = id, .at = memory_.now()}, id);
+    account_.notify({.what = device_event::kind::launch_refused, .launch = id, .at = memory_.now()}, id);
   }
   state_.policy_due = true;
   return record;
@@ -138,7 +138,7 @@ DEEPUM_SEPARATE void admission::release(held_launches::iterator it) {
     const nanoseconds since = std::max(it->since, state_.last_finish);
     state_.statistics.stalled += std::max(now - since, nanoseconds{});
     if (account_.observed() && now > since) {
-      account_.tell({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
+      account_.notify({.what = device_event::kind::launch_released, .at = now, .began = since}, it->id);
     }
   }
   state_.held.start(it);

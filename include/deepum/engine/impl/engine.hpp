@@ -164,7 +164,7 @@ DEEPUM_SEPARATE void engine::catch_up() { const turn mine(*this); }
 
 DEEPUM_SEPARATE bool engine::settled(block_range range) {
   const turn mine(*this);
-  return renewed(range);
+  return repopulated(range);
 }
 
 DEEPUM_SEPARATE void engine::dead(block_range range, liveness how, launch_id last) {
@@ -338,7 +338,7 @@ DEEPUM_SEPARATE void engine::read_inbox() {
   }
 }
 
-DEEPUM_SEPARATE bool engine::renewed(block_range range) {
+DEEPUM_SEPARATE bool engine::repopulated(block_range range) {
   if (rooms_->state.discarding(range)) {
     return false;
   }

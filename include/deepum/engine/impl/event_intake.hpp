@@ -59,7 +59,7 @@ DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
     case device_event::kind::died:
       return;  // no memory kind reports them
   }
-  account_.tell(seen, launch);
+  account_.notify(seen, launch);
 }
 
 DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {

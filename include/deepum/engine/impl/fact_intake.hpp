@@ -58,7 +58,7 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
   const launch_record& record = state_.launches.issue(std::move(r));
   ++state_.statistics.launches;
   if (account_.observed()) {
-    account_.tell(
+    account_.notify(
         {.what = device_event::kind::launch_issued, .at = memory_.now(), .record = &record, .period = policy_.period()},
         record.id);
   }
@@ -144,7 +144,8 @@ DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
     if (died) {
       policy_.on_dead(part, m.last, state_.map);
       if (account_.observed()) {
-        account_.tell({.what = device_event::kind::died, .launch = m.last, .range = part, .at = memory_.now()}, m.last);
+        account_.notify({.what = device_event::kind::died, .launch = m.last, .range = part, .at = memory_.now()},
+                        m.last);
       }
     }
     advance(rest, run);

@@ -72,10 +72,10 @@ DEEPUM_SEPARATE void migration_lane::submit(const migration& m) {
   changed_.notify_all();
 }
 
-DEEPUM_SEPARATE void migration_lane::renew_when_idle(block_range range) {
+DEEPUM_SEPARATE void migration_lane::repopulate_when_idle(block_range range) {
   {
     const std::lock_guard lock(mutex_);
-    renewals_.push_back(range);
+    to_repopulate_.push_back(range);
   }
   changed_.notify_all();
 }
@@ -96,7 +96,7 @@ DEEPUM_SEPARATE void migration_lane::run() {
     {
       std::unique_lock lock(mutex_);
       if (pieces_.empty() && todo_.empty()) {
-        changed_.wait(lock, [this] { return !queue_.empty() || !renewals_.empty() || stopping_; });
+        changed_.wait(lock, [this] { return !queue_.empty() || !to_repopulate_.empty() || stopping_; });
         // Who prefetches what came alive does it soon, and then nothing has to be renewed.
         changed_.wait_for(lock, idle_before_renewal, [this] { return !queue_.empty() || stopping_; });
       }
@@ -108,8 +108,8 @@ DEEPUM_SEPARATE void migration_lane::run() {
         if (stopping_) {
           break;
         }
-        renewal = renewals_.front();
-        renewals_.pop_front();
+        renewal = to_repopulate_.front();
+        to_repopulate_.pop_front();
       }
     }
     if (renewal) {

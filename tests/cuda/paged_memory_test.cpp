@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace mapped_memory_test {
+namespace paged_memory_test {
 
 using namespace deepum_test;
 using namespace deepum::literals;
@@ -33,8 +33,8 @@ using deepum::access;  // not the one of POSIX
 using deepum::bytes;
 using deepum::status;
 using deepum::cuda::device_options;
-using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
-using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+using arena_type = deepum::arena<deepum::cuda::paged_memory>;
+using stream_type = deepum::stream<deepum::cuda::paged_memory>;
 using word = std::uint32_t;
 
 void add(word* a, const word* b, std::uint64_t n) {
@@ -555,4 +555,4 @@ TEST_CASE("whichever driver call fails, the program ends with the right result o
   CHECK(refused < 20);
 }
 
-}  // namespace mapped_memory_test
+}  // namespace paged_memory_test

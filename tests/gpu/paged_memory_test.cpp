@@ -37,8 +37,8 @@ using gpu_alone::child_result;
 using gpu_alone::is_child;
 using gpu_alone::run_alone;
 using gpu_alone::say;
-using arena_type = deepum::arena<deepum::cuda::mapped_memory>;
-using stream_type = deepum::stream<deepum::cuda::mapped_memory>;
+using arena_type = deepum::arena<deepum::cuda::paged_memory>;
+using stream_type = deepum::stream<deepum::cuda::paged_memory>;
 using word = std::uint32_t;
 
 constexpr std::uint64_t words_of(bytes size) { return size.count / sizeof(word); }
@@ -123,7 +123,7 @@ void enqueue_mix(cudaStream_t q, word* to, const word* from, std::uint64_t n) {
 
 // --- Contents --------------------------------------------------------------------------------------------------------
 
-TEST_CASE("mapped memory: contents are right over budget, with every size of chunk") {
+TEST_CASE("paged memory: contents are right over budget, with every size of chunk") {
   for (const bytes chunk : {2_MiB, 16_MiB, 32_MiB}) {
     for (const std::string policy : {"um", "auto"}) {
       CAPTURE(chunk.count);
@@ -145,7 +145,7 @@ TEST_CASE("mapped memory: contents are right over budget, with every size of chu
   }
 }
 
-TEST_CASE("mapped memory: contents are right under the other policies, and where all of it fits") {
+TEST_CASE("paged memory: contents are right under the other policies, and where all of it fits") {
   using setting = std::pair<std::string, bytes>;
   for (const auto& [policy, budget] :
        {setting{"lru", 64_MiB}, setting{"deepum", 64_MiB}, setting{"auto", 1_GiB}, setting{"ideal", 1_GiB}}) {
@@ -216,7 +216,7 @@ TEST_CASE("alone: the host uses chunks beside the device through views" * doctes
   say("the host can use views");
 }
 
-TEST_CASE("mapped memory: the host reads and writes the chunks beside the device through views") {
+TEST_CASE("paged memory: the host reads and writes the chunks beside the device through views") {
   const child_result r = run_alone("alone: the host uses chunks beside the device through views");
   INFO(r.output);
   if (r.status == 128 + SIGSEGV || r.status == 128 + SIGBUS) {
@@ -257,7 +257,7 @@ TEST_CASE("alone: checked" * doctest::skip()) {
   say("the arena was given back");
 }
 
-TEST_CASE("mapped memory: in checked mode a wrong declaration is found, with the launch's name") {
+TEST_CASE("paged memory: in checked mode a wrong declaration is found, with the launch's name") {
   const child_result r = run_alone("alone: checked");
   INFO(r.output);
   CHECK(r.said("what is declared is there"));
@@ -298,7 +298,7 @@ TEST_CASE("alone: what has left is mapped to the host" * doctest::skip()) {
   }
 }
 
-TEST_CASE("mapped memory: what has left breaks the device, or is read through the link where that was asked for") {
+TEST_CASE("paged memory: what has left breaks the device, or is read through the link where that was asked for") {
   const child_result unmapped = run_alone("alone: what has left is unmapped");
   INFO(unmapped.output);
   CHECK(unmapped.said("outcome: the device failed"));
@@ -309,7 +309,7 @@ TEST_CASE("mapped memory: what has left breaks the device, or is read through th
   CHECK(reachable.status == 0);
 }
 
-TEST_CASE("mapped memory: a launch that is larger than the budget is refused, and the arena goes on") {
+TEST_CASE("paged memory: a launch that is larger than the budget is refused, and the arena goes on") {
   machine m(16_MiB, 64_MiB);
   stream_type s(m.arena);
   word* const large = m.arena.allocate<word>(words_of(80_MiB));
@@ -328,7 +328,7 @@ TEST_CASE("mapped memory: a launch that is larger than the budget is refused, an
 
 // --- Streams ---------------------------------------------------------------------------------------------------------
 
-TEST_CASE("mapped memory: two streams that wait for each other's events compute the same as one") {
+TEST_CASE("paged memory: two streams that wait for each other's events compute the same as one") {
   machine m(8_MiB, 40_MiB);
   constexpr std::size_t buffers = 8;
   constexpr std::uint64_t n = words_of(8_MiB);
@@ -375,7 +375,7 @@ TEST_CASE("mapped memory: two streams that wait for each other's events compute 
 
 /// The machine of `property/arena_run.hpp`.
 struct program_machine {
-  using memory_type = deepum::cuda::mapped_memory;
+  using memory_type = deepum::cuda::paged_memory;
 
   explicit program_machine(bytes chunk) : device(0, {.chunk = chunk}) {}
 
@@ -401,7 +401,7 @@ deepum::arena_options options_for_programs(const std::string& policy, bytes budg
   return {.capacity = 1_GiB, .device_budget = budget, .policy = policy, .log = [](std::string_view) {}};
 }
 
-TEST_CASE("mapped memory: random programs leave the same memory as without a GPU") {
+TEST_CASE("paged memory: random programs leave the same memory as without a GPU") {
   for (const std::uint64_t seed : {11U, 12U}) {
     CAPTURE(seed);
     const deepum_test::random_program program =
@@ -420,7 +420,7 @@ TEST_CASE("mapped memory: random programs leave the same memory as without a GPU
   }
 }
 
-TEST_CASE("mapped memory: three threads with streams of their own do not disturb each other") {
+TEST_CASE("paged memory: three threads with streams of their own do not disturb each other") {
   program_machine m(2_MiB);
   CHECK(deepum_test::threads_that_go_wrong(m, options_for_programs("auto", 16_MiB)) == 0);
 }
@@ -444,7 +444,7 @@ bool comes(Predicate&& holds) {
   return holds();
 }
 
-TEST_CASE("mapped memory: the device's memory follows the budget down and up, and is given back in the end") {
+TEST_CASE("paged memory: the device's memory follows the budget down and up, and is given back in the end") {
   constexpr bytes slack = 64_MiB;  // what the runtime takes for itself meanwhile
   {
     machine first(16_MiB, 64_MiB);  // loads the kernels, which takes memory too
@@ -489,7 +489,7 @@ TEST_CASE("mapped memory: the device's memory follows the budget down and up, an
   CHECK(comes([&] { return less(before, free_now()) <= slack; }));
 }
 
-TEST_CASE("mapped memory: chunks come and go beside a running kernel, and its own stay") {
+TEST_CASE("paged memory: chunks come and go beside a running kernel, and its own stay") {
   machine m(2_MiB, 64_MiB);
   std::uint32_t* host = nullptr;  // the flag that ends the kernel, and what became of it
   deepum::cuda::check(cudaHostAlloc(reinterpret_cast<void**>(&host), 2 * sizeof(word), cudaHostAllocDefault),

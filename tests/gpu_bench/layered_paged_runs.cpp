@@ -1,4 +1,4 @@
-// The layered programs of the GPU benchmark on mapped memory.
+// The layered programs of the GPU benchmark on paged memory.
 
 #include "gpu/library/memory_kinds.hpp"
 #include "gpu_bench/layered_checks.hpp"
@@ -12,23 +12,23 @@
 #include <string>
 #include <vector>
 
-namespace layered_mapped_runs {
+namespace layered_paged_runs {
 
 using namespace layered_checks;
-using deepum::cuda::mapped_memory;
+using deepum::cuda::paged_memory;
 
-TEST_CASE("a training step of layers computes the same on mapped memory under all systems") {
+TEST_CASE("a training step of layers computes the same on paged memory under all systems") {
   const without_gpu setting;
-  check_gpt_step<mapped_memory, bf16>(false, true);
+  check_gpt_step<paged_memory, bf16>(false, true);
 }
 
 TEST_CASE("nothing is written back early where a run chooses so, under an oracle too, and in larger chunks") {
   const without_gpu setting;
-  bench_settings settings = settings_for<mapped_memory>({"resident", "auto", "oracle"});
+  bench_settings settings = settings_for<paged_memory>({"resident", "auto", "oracle"});
   settings.choices.chunk = 4_MiB;
   const gpt_shape shape = shape_for<bf16>();
   const bytes budget = whole_blocks(static_cast<double>(footprint_of(shape).count) * 0.7);
-  const program_report r = gpt_step_runs<mapped_memory, bf16>(settings, shape, {budget}, true, {true, false}).run();
+  const program_report r = gpt_step_runs<paged_memory, bf16>(settings, shape, {budget}, true, {true, false}).run();
   REQUIRE(r.runs.size() == 5);
   const auto written_back = [](const system_run& run) {
     std::uint64_t n = 0;
@@ -49,18 +49,18 @@ TEST_CASE("nothing is written back early where a run chooses so, under an oracle
   MESSAGE(layered_table_of(r));
 }
 
-TEST_CASE("calls of one and of two models give the same on mapped memory under all systems") {
+TEST_CASE("calls of one and of two models give the same on paged memory under all systems") {
   const without_gpu setting;
-  check_infer<mapped_memory>();
+  check_infer<paged_memory>();
 }
 
-TEST_CASE("a sweep through a small budget leaves what it should on mapped memory, with chunks of any size") {
+TEST_CASE("a sweep through a small budget leaves what it should on paged memory, with chunks of any size") {
   const without_gpu setting;
-  check_churn<mapped_memory>(2_MiB);
-  check_churn<mapped_memory>(4_MiB);
+  check_churn<paged_memory>(2_MiB);
+  check_churn<paged_memory>(4_MiB);
 }
 
-TEST_CASE("the largest batch on mapped memory follows from host memory, which it holds to") {
+TEST_CASE("the largest batch on paged memory follows from host memory, which it holds to") {
   const without_gpu setting;
   gpt_shape shape = shape_for<bf16>();
   shape.batch = 1;
@@ -71,8 +71,8 @@ TEST_CASE("the largest batch on mapped memory follows from host memory, which it
   };
   const bytes budget{footprint(1).count * 7 / 10};
   const bytes host = footprint(6) - budget;
-  largest_batch_runs<mapped_memory, bf16> runs(settings_for<mapped_memory>({"lru", "auto", "by_hand"}), shape, {budget},
-                                               host, {}, 8);
+  largest_batch_runs<paged_memory, bf16> runs(settings_for<paged_memory>({"lru", "auto", "by_hand"}), shape, {budget},
+                                              host, {}, 8);
   const std::vector<batch_result> all = runs.run();
   REQUIRE(all.size() == 3);
   for (const batch_result& r : {all[0], all[1]}) {
@@ -83,4 +83,4 @@ TEST_CASE("the largest batch on mapped memory follows from host memory, which it
   MESSAGE(runs.table_of(all));
 }
 
-}  // namespace layered_mapped_runs
+}  // namespace layered_paged_runs

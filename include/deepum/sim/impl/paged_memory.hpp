@@ -12,7 +12,7 @@
 #include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/link.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
@@ -25,11 +25,11 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
+DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity)
     : device_space(traits, owner, capacity),
       blocks_(capacity / block_size) {}
 
-DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
+DEEPUM_SEPARATE paged_memory::~paged_memory() {
   detach();
   event_loop::host_call call(loop());
   call.wait([&] { return copies_ == 0; });
@@ -40,7 +40,7 @@ DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
   }
 }
 
-DEEPUM_SEPARATE bool mapped_memory::prefetch(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::prefetch(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
   if (give_memory(range, ticket)) {
     queue_copy(in_, range, ticket, false);
@@ -48,7 +48,7 @@ DEEPUM_SEPARATE bool mapped_memory::prefetch(block_range range, std::uint64_t ti
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::populate(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::populate(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
   if (give_memory(range, ticket)) {
     report(device_event::kind::arrived, range, ticket);
@@ -57,19 +57,19 @@ DEEPUM_SEPARATE bool mapped_memory::populate(block_range range, std::uint64_t ti
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::evict(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::evict(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
   queue_copy_out(range, ticket, true);
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::clean(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::clean(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
   queue_copy_out(range, ticket, false);
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::drop(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::drop(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
   take_memory(range);
   report(device_event::kind::departed, range, ticket);
@@ -77,7 +77,7 @@ DEEPUM_SEPARATE bool mapped_memory::drop(block_range range, std::uint64_t ticket
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::discard(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::discard(block_range range, std::uint64_t ticket) {
   const auto lock = loop().lock();
   for (const block_id b : range) {
     if (at(b).mapped) {
@@ -88,18 +88,18 @@ DEEPUM_SEPARATE bool mapped_memory::discard(block_range range, std::uint64_t tic
   return true;
 }
 
-DEEPUM_SEPARATE std::string mapped_memory::last_failure() const {
+DEEPUM_SEPARATE std::string paged_memory::last_failure() const {
   const auto lock = loop().lock();
   return last_failure_;
 }
 
-DEEPUM_SEPARATE void mapped_memory::guard() {
+DEEPUM_SEPARATE void paged_memory::guard() {
   const auto lock = loop().lock();
   guarded_ = true;
   data().guard();
 }
 
-DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& blocks) {
+DEEPUM_SEPARATE void paged_memory::let_in(const std::vector<block_access>& blocks) {
   const auto lock = loop().lock();
   for (const block_access& a : blocks) {
     for (const block_id b : a.range) {
@@ -109,7 +109,7 @@ DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& bloc
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& blocks) {
+DEEPUM_SEPARATE void paged_memory::keep_out(const std::vector<block_access>& blocks) {
   const auto lock = loop().lock();
   for (const block_access& a : blocks) {
     for (const block_id b : a.range) {
@@ -119,33 +119,33 @@ DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& bl
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::let_host_in(block_range range) {
+DEEPUM_SEPARATE void paged_memory::let_host_in(block_range range) {
   const auto lock = loop().lock();
   for (const block_id b : range) {
     data().let_in(b);
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::keep_host_out(block_range range) {
+DEEPUM_SEPARATE void paged_memory::keep_host_out(block_range range) {
   const auto lock = loop().lock();
   for (const block_id b : range) {
     data().keep_out(b);
   }
 }
 
-DEEPUM_SEPARATE bool mapped_memory::host_is_full() const {
+DEEPUM_SEPARATE bool paged_memory::host_is_full() const {
   const auto lock = loop().lock();
   return host_is_full_;
 }
 
-DEEPUM_SEPARATE void mapped_memory::mark_stale(block_range range) {
+DEEPUM_SEPARATE void paged_memory::mark_stale(block_range range) {
   const auto lock = loop().lock();
   for (const block_id b : range) {
     at(b).stale = true;
   }
 }
 
-DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size) {
+DEEPUM_SEPARATE std::byte* paged_memory::host_address(bytes offset, bytes size) {
   const auto lock = loop().lock();
   const block_range range = um_grid.blocks_of(offset, size);
   for (const block_id b : range) {
@@ -156,23 +156,23 @@ DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size)
   return base() + offset.count;
 }
 
-DEEPUM_SEPARATE mapped_memory::one_block& mapped_memory::at(block_id b) {
+DEEPUM_SEPARATE paged_memory::one_block& paged_memory::at(block_id b) {
   expects(b.value < blocks_.size(), "a block outside the arena");
   return blocks_[b.value];
 }
 
 // ---- what operations find ---------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE touch_result mapped_memory::touch(const segment& s) {
+DEEPUM_SEPARATE touch_result paged_memory::touch(const segment& s) {
   return at(s.block).mapped && admits(s.block) ? touch_result::ready : touch_result::refused;
 }
 
-DEEPUM_SEPARATE std::string mapped_memory::refusal(const segment& s) const {
+DEEPUM_SEPARATE std::string paged_memory::refusal(const segment& s) const {
   return blocks_[s.block.value].mapped ? "block " + std::to_string(s.block.value) + " is not declared"
                                        : unmapped(s.block);
 }
 
-DEEPUM_SEPARATE void mapped_memory::before_body(const segment& s) {
+DEEPUM_SEPARATE void paged_memory::before_body(const segment& s) {
   one_block& b = at(s.block);
   if (b.copy == state::garbage) {
     data().keep_older(s.block);
@@ -184,13 +184,13 @@ DEEPUM_SEPARATE void mapped_memory::before_body(const segment& s) {
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::after_body(const segment& s) {
+DEEPUM_SEPARATE void paged_memory::after_body(const segment& s) {
   if (s.mode != access::read) {
     ++at(s.block).writes;
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::give_up(block_id b) {
+DEEPUM_SEPARATE void paged_memory::give_up(block_id b) {
   if (at(b).copy == state::newer) {
     data().restore_older(b);
   }
@@ -199,7 +199,7 @@ DEEPUM_SEPARATE void mapped_memory::give_up(block_id b) {
 
 // ---- copies -----------------------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE void mapped_memory::queue_copy_out(block_range range, std::uint64_t ticket, bool leaves) {
+DEEPUM_SEPARATE void paged_memory::queue_copy_out(block_range range, std::uint64_t ticket, bool leaves) {
   std::uint32_t found = 0;
   while (found < range.count && give_host_memory(block_id{range.first.value + found})) {
     ++found;
@@ -211,8 +211,8 @@ DEEPUM_SEPARATE void mapped_memory::queue_copy_out(block_range range, std::uint6
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves,
-                                               bool part) {
+DEEPUM_SEPARATE void paged_memory::queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves,
+                                              bool part) {
   expects(!range.empty(), "a copy of no blocks");
   for (const block_id b : range) {
     expects(at(b).mapped, "a block is copied that is not mapped");
@@ -225,7 +225,7 @@ DEEPUM_SEPARATE void mapped_memory::queue_copy(queue& q, block_range range, std:
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::next(queue& q) {
+DEEPUM_SEPARATE void paged_memory::next(queue& q) {
   if (q.empty()) {
     return;
   }
@@ -256,7 +256,7 @@ DEEPUM_SEPARATE void mapped_memory::next(queue& q) {
       });
 }
 
-DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket, nanoseconds began) {
+DEEPUM_SEPARATE void paged_memory::finish_in(block_id b, std::uint64_t ticket, nanoseconds began) {
   owner_.memory_driver().counters().in_by_command += block_size;
   give_up(b);
   at(b).copy = state::same;
@@ -270,7 +270,7 @@ DEEPUM_SEPARATE void mapped_memory::finish_in(block_id b, std::uint64_t ticket, 
   emit(e);
 }
 
-DEEPUM_SEPARATE void mapped_memory::finish_out(block_id b, std::uint64_t writes_at_start) {
+DEEPUM_SEPARATE void paged_memory::finish_out(block_id b, std::uint64_t writes_at_start) {
   owner_.memory_driver().counters().out_by_command += block_size;
   one_block& copied = at(b);
   if (copied.writes != writes_at_start) {
@@ -284,7 +284,7 @@ DEEPUM_SEPARATE void mapped_memory::finish_out(block_id b, std::uint64_t writes_
   copied.copy = state::same;
 }
 
-DEEPUM_SEPARATE void mapped_memory::end_block(queue& q) {
+DEEPUM_SEPARATE void paged_memory::end_block(queue& q) {
   if (++q.front().done == q.front().range.count) {
     const queued_copy ended = q.front();
     q.pop_front();
@@ -301,12 +301,12 @@ DEEPUM_SEPARATE void mapped_memory::end_block(queue& q) {
 
 // ---- commands of an engine --------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
-                                           nanoseconds began) {
+DEEPUM_SEPARATE void paged_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
+                                          nanoseconds began) {
   emit({.what = what, .why = reason::predicted, .range = range, .began = began, .ticket = ticket});
 }
 
-DEEPUM_SEPARATE bool mapped_memory::give_host_memory(block_id b) {
+DEEPUM_SEPARATE bool paged_memory::give_host_memory(block_id b) {
   const bytes limit = owner_.options().host_limit;
   one_block& mine = at(b);
   mine.stale = false;
@@ -323,7 +323,7 @@ DEEPUM_SEPARATE bool mapped_memory::give_host_memory(block_id b) {
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::take_stale_memory() {
+DEEPUM_SEPARATE bool paged_memory::take_stale_memory() {
   const auto count = static_cast<std::uint32_t>(blocks_.size());
   for (std::uint32_t n = 0; n < count; ++n) {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
@@ -348,7 +348,7 @@ DEEPUM_SEPARATE bool mapped_memory::take_stale_memory() {
   return false;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::give_memory(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::give_memory(block_range range, std::uint64_t ticket) {
   driver& rooms = owner_.memory_driver();
   if (rooms.free_rooms() < range.count) {
     last_failure_ = "no device memory to map " + std::to_string(range.count) + " blocks; " +
@@ -366,7 +366,7 @@ DEEPUM_SEPARATE bool mapped_memory::give_memory(block_range range, std::uint64_t
   return true;
 }
 
-DEEPUM_SEPARATE void mapped_memory::take_memory(block_range range) {
+DEEPUM_SEPARATE void paged_memory::take_memory(block_range range) {
   for (const block_id b : range) {
     expects(at(b).mapped, "a block is unmapped that is not mapped");
     expects(at(b).copies == 0, "a block is unmapped that is being copied");

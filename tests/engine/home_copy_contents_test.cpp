@@ -1,4 +1,5 @@
-// Whatever a policy says, what matters is never lost: random plans on a model of backed memory that has contents.
+// Whatever a policy says, what matters is never lost: random plans on a model of memory with a home copy that has
+// contents.
 
 #include "engine/fake_memory.hpp"
 #include "support/test_scale.hpp"
@@ -16,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace backed_contents_test {
+namespace home_copy_contents_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
@@ -459,7 +460,7 @@ class random_run {
   std::uint64_t version_ = 0;
 };
 
-TEST_CASE("backed: whatever a policy plans, what launches read is what was written last") {
+TEST_CASE("home copy: whatever a policy plans, what launches read is what was written last") {
   statistics all;
   std::uint64_t cleaned = 0;
   std::uint64_t populated = 0;
@@ -484,4 +485,4 @@ TEST_CASE("backed: whatever a policy plans, what launches read is what was writt
   CHECK(all.failed_calls > 0);
 }
 
-}  // namespace backed_contents_test
+}  // namespace home_copy_contents_test

@@ -5,7 +5,7 @@
 #include <deepum/arena.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/stream.hpp>
 #include <deepum/stream.hpp>
 
@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-namespace mapped_arena_test {
+namespace paged_arena_test {
 
 using namespace deepum;
 using namespace deepum::literals;
@@ -27,8 +27,8 @@ using deepum_test::failure;
 using deepum_test::few;
 using deepum_test::mentions;
 using word = std::uint32_t;
-using arena_type = arena<sim::mapped_memory>;
-using stream_type = stream<sim::mapped_memory>;
+using arena_type = arena<sim::paged_memory>;
+using stream_type = stream<sim::paged_memory>;
 
 constexpr std::size_t words_per_block = (2_MiB).count / sizeof(word);
 constexpr std::size_t stride = 16;  // of words that a launch adds
@@ -511,4 +511,4 @@ TEST_CASE("what is held stays on the device, so that launches of several streams
   CHECK(m.memory().host_read(c, 1)[0] == 3);
 }
 
-}  // namespace mapped_arena_test
+}  // namespace paged_arena_test

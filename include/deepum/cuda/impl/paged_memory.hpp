@@ -6,11 +6,11 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/cuda/completion/gpu_clock.hpp>
 #include <deepum/cuda/device_thread.hpp>
-#include <deepum/cuda/mapped_memory.hpp>
 #include <deepum/cuda/paged/arrivals.hpp>
 #include <deepum/cuda/paged/command.hpp>
 #include <deepum/cuda/paged/departures.hpp>
 #include <deepum/cuda/paged/device_chunks.hpp>
+#include <deepum/cuda/paged_memory.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
@@ -32,7 +32,7 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
+DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity)
     : device_space(traits, owner, checked(owner.options().chunk)),
       chunk_(block()),
       blocks_(static_cast<std::uint32_t>((capacity + chunk_ - bytes{1}) / chunk_)),
@@ -51,7 +51,7 @@ DEEPUM_SEPARATE mapped_memory::mapped_memory(device& owner, bytes capacity)
   thread_ = start_device_thread(owner.properties().ordinal, nullptr, [this] { run(); });
 }
 
-DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
+DEEPUM_SEPARATE paged_memory::~paged_memory() {
   detach();
   {
     const std::lock_guard lock(jobs_mutex_);
@@ -61,43 +61,43 @@ DEEPUM_SEPARATE mapped_memory::~mapped_memory() {
   thread_.join();
 }
 
-DEEPUM_SEPARATE bytes mapped_memory::free_memory() const {
+DEEPUM_SEPARATE bytes paged_memory::free_memory() const {
   const std::optional<memory_left> left = device_memory_left();
   return left ? left->free + chunk_ * device_.empty() : bytes{};
 }
 
-DEEPUM_SEPARATE bool mapped_memory::prefetch(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::prefetch(block_range range, std::uint64_t ticket) {
   return submit({paged_command::kind::prefetch, range, ticket});
 }
 
-DEEPUM_SEPARATE bool mapped_memory::populate(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::populate(block_range range, std::uint64_t ticket) {
   return submit({paged_command::kind::populate, range, ticket});
 }
 
-DEEPUM_SEPARATE bool mapped_memory::evict(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::evict(block_range range, std::uint64_t ticket) {
   return submit({paged_command::kind::evict, range, ticket});
 }
 
-DEEPUM_SEPARATE bool mapped_memory::clean(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::clean(block_range range, std::uint64_t ticket) {
   return submit({paged_command::kind::clean, range, ticket});
 }
 
-DEEPUM_SEPARATE bool mapped_memory::drop(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::drop(block_range range, std::uint64_t ticket) {
   return submit({paged_command::kind::drop, range, ticket});
 }
 
-DEEPUM_SEPARATE bool mapped_memory::discard(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::discard(block_range range, std::uint64_t ticket) {
   return submit({paged_command::kind::discard, range, ticket});
 }
 
-DEEPUM_SEPARATE void mapped_memory::set_limit(std::uint64_t blocks) {
+DEEPUM_SEPARATE void paged_memory::set_limit(std::uint64_t blocks) {
   device_.set_limit(blocks);
   wake();
 }
 
-DEEPUM_SEPARATE void mapped_memory::mark_stale(block_range range) { host_.mark_stale(range); }
+DEEPUM_SEPARATE void paged_memory::mark_stale(block_range range) { host_.mark_stale(range); }
 
-DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size) {
+DEEPUM_SEPARATE std::byte* paged_memory::host_address(bytes offset, bytes size) {
   const block_range range = block_grid{chunk_}.blocks_of(offset, size);
   for (const block_id b : range) {
     if (!host_.give(b)) {
@@ -107,26 +107,24 @@ DEEPUM_SEPARATE std::byte* mapped_memory::host_address(bytes offset, bytes size)
   return host_.at(block_id{0}) + offset.count;
 }
 
-DEEPUM_SEPARATE std::string mapped_memory::last_failure() const { return failure_.what(); }
+DEEPUM_SEPARATE std::string paged_memory::last_failure() const { return failure_.what(); }
 
-DEEPUM_SEPARATE bool mapped_memory::host_is_full() const { return failure_.host_is_full(); }
+DEEPUM_SEPARATE bool paged_memory::host_is_full() const { return failure_.host_is_full(); }
 
-DEEPUM_SEPARATE void mapped_memory::order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks,
-                                                        bool complete) {
+DEEPUM_SEPARATE void paged_memory::order_after_arrival(cudaStream_t queue, const std::vector<block_access>& blocks,
+                                                       bool complete) {
   arrivals_.order_after(queue, owner_.context(), blocks, complete);
 }
 
-DEEPUM_SEPARATE void mapped_memory::let_in(const std::vector<block_access>& blocks) {
-  view_.exclusive().let_in(blocks);
-}
+DEEPUM_SEPARATE void paged_memory::let_in(const std::vector<block_access>& blocks) { view_.exclusive().let_in(blocks); }
 
-DEEPUM_SEPARATE void mapped_memory::keep_out(const std::vector<block_access>& blocks) {
+DEEPUM_SEPARATE void paged_memory::keep_out(const std::vector<block_access>& blocks) {
   view_.exclusive().keep_out(blocks);
 }
 
-DEEPUM_SEPARATE bytes mapped_memory::checked(bytes chunk) {
+DEEPUM_SEPARATE bytes paged_memory::checked(bytes chunk) {
   if (chunk < smallest_chunk || chunk > largest_chunk || (chunk.count & (chunk.count - 1)) != 0) {
-    throw error(status::invalid_argument, "a chunk of mapped memory is a power of two from 2 MiB to 32 MiB, not " +
+    throw error(status::invalid_argument, "a chunk of paged memory is a power of two from 2 MiB to 32 MiB, not " +
                                               std::to_string(chunk.count) + " bytes");
   }
   return chunk;
@@ -134,7 +132,7 @@ DEEPUM_SEPARATE bytes mapped_memory::checked(bytes chunk) {
 
 // --- the program's threads -----------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE bool mapped_memory::submit(const paged_command& c) {
+DEEPUM_SEPARATE bool paged_memory::submit(const paged_command& c) {
   expects(!c.range.empty() && c.range.end_value() <= blocks_, "a command for blocks outside the arena");
   watch_.command_submitted(c.ticket);
   {
@@ -146,7 +144,7 @@ DEEPUM_SEPARATE bool mapped_memory::submit(const paged_command& c) {
   return true;
 }
 
-DEEPUM_SEPARATE void mapped_memory::wake() {
+DEEPUM_SEPARATE void paged_memory::wake() {
   {
     const std::lock_guard lock(jobs_mutex_);
     wanted_ = true;
@@ -154,19 +152,19 @@ DEEPUM_SEPARATE void mapped_memory::wake() {
   changed_.notify_one();
 }
 
-DEEPUM_SEPARATE void mapped_memory::wait_for_commands() {
+DEEPUM_SEPARATE void paged_memory::wait_for_commands() {
   std::unique_lock lock(jobs_mutex_);
   idle_.wait(lock, [this] { return jobs_ == 0; });
 }
 
-DEEPUM_SEPARATE void mapped_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
-                                           nanoseconds began) {
+DEEPUM_SEPARATE void paged_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
+                                          nanoseconds began) {
   device_event e{.what = what, .why = reason::predicted, .range = range, .at = gpu_clock::host_now(), .began = began};
   e.ticket = ticket;
   put(e);
 }
 
-DEEPUM_SEPARATE void mapped_memory::end(const paged_command& c, bool ok, nanoseconds began) {
+DEEPUM_SEPARATE void paged_memory::end(const paged_command& c, bool ok, nanoseconds began) {
   watch_.command_ended();
   report(ok ? device_event::kind::completed : device_event::kind::failed, c.range, c.ticket, began);
   {
@@ -178,7 +176,7 @@ DEEPUM_SEPARATE void mapped_memory::end(const paged_command& c, bool ok, nanosec
 
 // --- the thread that copies and maps -------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE void mapped_memory::run() {
+DEEPUM_SEPARATE void paged_memory::run() {
   arrivals_.open();
   departures_.open();
   std::deque<paged_command> inward;
@@ -203,7 +201,7 @@ DEEPUM_SEPARATE void mapped_memory::run() {
   arrivals_.close();
 }
 
-DEEPUM_SEPARATE bool mapped_memory::take_commands(std::deque<paged_command>& inward) {
+DEEPUM_SEPARATE bool paged_memory::take_commands(std::deque<paged_command>& inward) {
   const bool at_once = !coming_.empty() || departures_.has_ended_some() || departures_.may_send(!coming_.empty());
   const bool under_way = !commands_.empty() || departures_.some_in_flight() || !inward.empty();
   const auto something = [this] { return stopping_ || wanted_ || !queued_.empty(); };
@@ -232,7 +230,7 @@ DEEPUM_SEPARATE bool mapped_memory::take_commands(std::deque<paged_command>& inw
   return true;
 }
 
-DEEPUM_SEPARATE bool mapped_memory::begin_inward(const paged_command& c) {
+DEEPUM_SEPARATE bool paged_memory::begin_inward(const paged_command& c) {
   const std::vector<std::uint32_t> slots = take_slots(c.range.count);
   if (slots.empty()) {
     if (!departures_.idle()) {
@@ -261,7 +259,7 @@ DEEPUM_SEPARATE bool mapped_memory::begin_inward(const paged_command& c) {
   return true;
 }
 
-DEEPUM_SEPARATE std::vector<std::uint32_t> mapped_memory::take_slots(std::uint32_t count) {
+DEEPUM_SEPARATE std::vector<std::uint32_t> paged_memory::take_slots(std::uint32_t count) {
   std::vector<std::uint32_t> got;
   while (got.size() < count) {
     const std::uint32_t s = device_.take();
@@ -276,7 +274,7 @@ DEEPUM_SEPARATE std::vector<std::uint32_t> mapped_memory::take_slots(std::uint32
   return got;
 }
 
-DEEPUM_SEPARATE void mapped_memory::map_next() {
+DEEPUM_SEPARATE void paged_memory::map_next() {
   const coming c = coming_.front();
   coming_.pop_front();
   departures_.mapped();
@@ -299,14 +297,14 @@ DEEPUM_SEPARATE void mapped_memory::map_next() {
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::has_come(bringing_ref command) {
+DEEPUM_SEPARATE void paged_memory::has_come(bringing_ref command) {
   if (--command->left == 0) {
     end(command->what, command->ok);
     commands_.erase(command);
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::end_arrivals() {
+DEEPUM_SEPARATE void paged_memory::end_arrivals() {
   while (const std::optional<arrivals::ended> a = arrivals_.take_ended(mapped_up_to_)) {
     const bringing_ref command = copying_.front();
     copying_.pop_front();
@@ -315,7 +313,7 @@ DEEPUM_SEPARATE void mapped_memory::end_arrivals() {
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::give_up_contents() {
+DEEPUM_SEPARATE void paged_memory::give_up_contents() {
   for (; !given_up_.empty(); given_up_.pop_front()) {
     const paged_command& c = given_up_.front();
     take_away(c.range);
@@ -326,7 +324,7 @@ DEEPUM_SEPARATE void mapped_memory::give_up_contents() {
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::end_departures() {
+DEEPUM_SEPARATE void paged_memory::end_departures() {
   for (const departures::piece& p : departures_.take_ended()) {
     if (p.what.what == paged_command::kind::evict && !p.part.empty()) {
       take_away(p.part);
@@ -338,7 +336,7 @@ DEEPUM_SEPARATE void mapped_memory::end_departures() {
   }
 }
 
-DEEPUM_SEPARATE void mapped_memory::take_away(block_range range) {
+DEEPUM_SEPARATE void paged_memory::take_away(block_range range) {
   for (const block_id b : range) {
     const std::uint32_t slot = view_.slot_of(b);
     if (slot != device_chunks::none) {

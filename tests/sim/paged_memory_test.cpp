@@ -1,20 +1,20 @@
 #include "simulated_gpu.hpp"
 #include <deepum/sim/contents.hpp>
-#include <deepum/sim/mapped_memory.hpp>
+#include <deepum/sim/paged_memory.hpp>
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-namespace deepum_test::mapped_memory_test {
+namespace deepum_test::paged_memory_test {
 
 constexpr block_range one(std::uint32_t b) { return {block_id{b}, 1}; }
 
-/// A device with mapped memory, one int for each block.
-struct mapped_gpu {
+/// A device with paged memory, one int for each block.
+struct paged_gpu {
   sim::device device{sim::find_profile("h200_pcie5"), {.memory = 3 * block_size}};
-  sim::mapped_memory memory{device, 4 * block_size};
+  sim::paged_memory memory{device, 4 * block_size};
   sim::stream stream{memory};
 
   [[nodiscard]] int* at(std::uint32_t b) const { return reinterpret_cast<int*>(memory.base() + b * block_size.count); }
@@ -62,7 +62,7 @@ struct mapped_gpu {
 constexpr int poison = static_cast<int>(0xDBDBDBDBU);
 
 TEST_CASE("an operation that touches an unmapped block stops with its name and the block, and the device with it") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.make_room(0);
   gpu.write(0, 1);
   CHECK_THROWS_WITH(gpu.write(2, 1), "block 2 is not mapped (kernel 'store', launch 0)");
@@ -70,7 +70,7 @@ TEST_CASE("an operation that touches an unmapped block stops with its name and t
 }
 
 TEST_CASE("a command that finds no room fails as a whole, and what is given up leaves its room") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.memory.populate({block_id{0}, 3}, 1);
   CHECK(gpu.outcome(1) == kind::completed);
   gpu.memory.prefetch(one(3), 2);
@@ -83,7 +83,7 @@ TEST_CASE("a command that finds no room fails as a whole, and what is given up l
 }
 
 TEST_CASE("room without contents reads as poison, and the host's contents survive that") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   *gpu.at(0) = 7;
   gpu.make_room(0);
   CHECK(gpu.read(0) == poison);
@@ -95,7 +95,7 @@ TEST_CASE("room without contents reads as poison, and the host's contents surviv
 
 TEST_CASE("what the device wrote is lost without a copy out: the stale contents of the host come back") {
   for (const bool discarded : {false, true}) {
-    mapped_gpu gpu;
+    paged_gpu gpu;
     *gpu.at(0) = 7;
     gpu.in(0);
     gpu.write(0, 8);
@@ -108,7 +108,7 @@ TEST_CASE("what the device wrote is lost without a copy out: the stale contents 
 }
 
 TEST_CASE("after a copy out the block can be dropped, and a later write makes that wrong again") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.in(0);
   gpu.write(0, 8);
   gpu.out(0);
@@ -123,7 +123,7 @@ TEST_CASE("after a copy out the block can be dropped, and a later write makes th
 }
 
 TEST_CASE("a copy out of a block that is written meanwhile makes nothing clean") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.in(0);
   gpu.memory.clean(one(0), 1);  // 40 us
   gpu.write(0, 8);
@@ -134,7 +134,7 @@ TEST_CASE("a copy out of a block that is written meanwhile makes nothing clean")
 }
 
 TEST_CASE("a copy out of room without contents writes poison") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.make_room(1);
   gpu.out(1);
   gpu.drop(1);
@@ -142,7 +142,7 @@ TEST_CASE("a copy out of room without contents writes poison") {
 }
 
 TEST_CASE("a block that is given up under a kernel that uses it stops that with a message") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.make_room(1);
   gpu.stream.launch(1U, 1U, 0,
                     sim::kernel(
@@ -154,7 +154,7 @@ TEST_CASE("a block that is given up under a kernel that uses it stops that with 
 }
 
 TEST_CASE("copies report to the engine") {
-  mapped_gpu gpu;
+  paged_gpu gpu;
   gpu.device.host_work(1ms);
   gpu.memory.prefetch({block_id{0}, 2}, 11);
   gpu.device.host_work(1ms);
@@ -173,22 +173,22 @@ TEST_CASE("copies report to the engine") {
   CHECK(gpu.device.counters().out_by_command == 2 * block_size);
 }
 
-TEST_CASE("mapped and managed memory of a device never take room from each other") {
+TEST_CASE("paged and managed memory of a device never take room from each other") {
   simulated_gpu gpu(3, 4);
   gpu.fill_on_host(0, 4);
   gpu.prefetch(0, 3);
-  sim::mapped_memory mapped(gpu.device, 2 * block_size);
-  mapped.populate({block_id{0}, 2}, 1);
-  CHECK(mapped.free_memory().count == 0);
-  CHECK(mapped.last_failure() == "no device memory to map 2 blocks; 0 are free");
+  sim::paged_memory paged(gpu.device, 2 * block_size);
+  paged.populate({block_id{0}, 2}, 1);
+  CHECK(paged.free_memory().count == 0);
+  CHECK(paged.last_failure() == "no device memory to map 2 blocks; 0 are free");
   CHECK(gpu.resident(0));
   gpu.evict(0, 2);
-  mapped.populate({block_id{0}, 2}, 2);
+  paged.populate({block_id{0}, 2}, 2);
   touch(gpu, 0, 4);  // in turns, in the room that is left
   CHECK(gpu.memory.free_memory().count == 0);
   std::vector<device_event> events;
-  mapped.poll(events);
+  paged.poll(events);
   CHECK(events.back().what == kind::completed);
 }
 
-}  // namespace deepum_test::mapped_memory_test
+}  // namespace deepum_test::paged_memory_test

@@ -10,18 +10,18 @@
 #include <memory>
 #include <optional>
 
-namespace faultless_bench_of_tests {
+namespace paged_bench_of_tests {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
-using deepum_test::faultless_fake_memory;
+using deepum_test::paged_fake_memory;
 using deepum_test::scripted_policy;
 
 inline block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
 
 /// An engine on a fake memory that never faults, with all blocks live.
-struct faultless_bench {
-  faultless_bench(std::uint32_t budget, std::uint32_t size) : memory(size) {
+struct paged_bench {
+  paged_bench(std::uint32_t budget, std::uint32_t size) : memory(size) {
     memory.free = block_size * 64;
     engine_options o;
     o.budget = block_size * budget;
@@ -39,10 +39,10 @@ struct faultless_bench {
     }
   }
 
-  faultless_fake_memory memory;
+  paged_fake_memory memory;
   scripted_policy::script script;
   std::unique_ptr<engine> made;
   std::size_t done = 0;
 };
 
-}  // namespace faultless_bench_of_tests
+}  // namespace paged_bench_of_tests

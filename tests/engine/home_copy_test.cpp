@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-namespace backed_test {
+namespace home_copy_test {
 
 using namespace deepum;
 using deepum::access;  // not the one of POSIX
-using deepum_test::backed_fake_memory;
 using deepum_test::fake_memory;
+using deepum_test::home_copy_fake_memory;
 using deepum_test::scripted_policy;
 
 constexpr std::uint32_t arena_blocks = 32;
@@ -40,7 +40,7 @@ block_access overwrites(std::uint32_t first, std::uint32_t count = 1) {
   return {blocks(first, count), access::overwrite};
 }
 
-/// An engine on backed memory, with all blocks live.
+/// An engine on memory with a home copy, with all blocks live.
 struct bench {
   explicit bench(std::uint32_t budget = arena_blocks, engine_options o = {}) : memory(arena_blocks) {
     o.budget = block_size * budget;
@@ -119,7 +119,7 @@ struct bench {
   bool resident(std::uint32_t b) const { return script.map->resident(block_id{b}); }
   statistics seen() { return made->snapshot(); }
 
-  backed_fake_memory memory;
+  home_copy_fake_memory memory;
   scripted_policy::script script;
   std::unique_ptr<engine> made;
   stream_id stream;
@@ -128,7 +128,7 @@ struct bench {
   std::size_t carried_out = 0;
 };
 
-TEST_CASE("backed: a policy sees whether the host's copies stay") {
+TEST_CASE("home copy: a policy sees whether the host's copies stay") {
   bench b;
   CHECK(b.script.map->keeps_home_copy());
   fake_memory managed(4);
@@ -141,7 +141,7 @@ TEST_CASE("backed: a policy sees whether the host's copies stay") {
 
 // --- room ----------------------------------------------------------------------------------------------------------
 
-TEST_CASE("backed: a prefetch is cut where contents begin or end, and what has none is populated") {
+TEST_CASE("home copy: a prefetch is cut where contents begin or end, and what has none is populated") {
   bench b;
   b.host_writes(blocks(2, 3));
   b.plan({prefetch(blocks(0, 6), reason::issued)});
@@ -156,7 +156,7 @@ TEST_CASE("backed: a prefetch is cut where contents begin or end, and what has n
   CHECK_FALSE(b.state(3).dirty);
 }
 
-TEST_CASE("backed: populated blocks take room while they arrive, and have no contents until a launch writes them") {
+TEST_CASE("home copy: populated blocks take room while they arrive, and have no contents until a launch writes them") {
   bench b(2);
   b.plan({prefetch(blocks(0, 3))});
   CHECK(b.issued() == "populate(0+2)");
@@ -176,7 +176,7 @@ TEST_CASE("backed: populated blocks take room while they arrive, and have no con
   CHECK(b.seen().out.bytes_for(reason::make_room) == block_size.count);
 }
 
-TEST_CASE("backed: what the host writes where the device has room alone is not lost when the room is given up") {
+TEST_CASE("home copy: what the host writes where the device has room alone is not lost when the room is given up") {
   bench b;
   b.plan({prefetch(blocks(0))});
   b.settle();
@@ -189,7 +189,7 @@ TEST_CASE("backed: what the host writes where the device has room alone is not l
   CHECK(b.issued() == "prefetch(0+1)");
 }
 
-TEST_CASE("backed: a populate or prefetch that fails gives its room back") {
+TEST_CASE("home copy: a populate or prefetch that fails gives its room back") {
   bench b(2);
   SUBCASE("at once") { b.memory.fail_all = true; }
   b.plan({prefetch(blocks(0, 2))});
@@ -205,7 +205,7 @@ TEST_CASE("backed: a populate or prefetch that fails gives its room back") {
   CHECK(b.issued() == "populate(0+2)");
 }
 
-TEST_CASE("backed: to keep a block needs no command, nobody but the map knows of an order") {
+TEST_CASE("home copy: to keep a block needs no command, nobody but the map knows of an order") {
   bench b;
   b.bring(blocks(0, 2));
   b.plan({prefetch(blocks(0, 1), reason::keep)});
@@ -214,7 +214,7 @@ TEST_CASE("backed: to keep a block needs no command, nobody but the map knows of
   CHECK(b.script.map->occupied() == 2);
 }
 
-TEST_CASE("backed: an arrival does not make clean what launches have written") {
+TEST_CASE("home copy: an arrival does not make clean what launches have written") {
   bench b;
   b.bring_dirty(blocks(0));
   b.memory.driver_brings(blocks(0));
@@ -223,7 +223,7 @@ TEST_CASE("backed: an arrival does not make clean what launches have written") {
   CHECK_FALSE(b.on_host(0));
 }
 
-TEST_CASE("backed: a fault brings a block as a whole") {
+TEST_CASE("home copy: a fault brings a block as a whole") {
   bench b;
   b.bring(blocks(0));
   b.memory.driver_brings(blocks(1));
@@ -235,7 +235,7 @@ TEST_CASE("backed: a fault brings a block as a whole") {
 
 // --- eviction and drop ---------------------------------------------------------------------------------------------
 
-TEST_CASE("backed: an eviction is cut where contents are the host's, and those are dropped") {
+TEST_CASE("home copy: an eviction is cut where contents are the host's, and those are dropped") {
   bench b;
   b.bring(blocks(0, 6));
   b.finish(b.submit({updates(2, 2)}));
@@ -250,7 +250,7 @@ TEST_CASE("backed: an eviction is cut where contents are the host's, and those a
   CHECK(b.seen().out.bytes_for(reason::make_room) == 2 * block_size.count);
 }
 
-TEST_CASE("backed: a drop gives up what the host has, and the rest is refused and counted") {
+TEST_CASE("home copy: a drop gives up what the host has, and the rest is refused and counted") {
   bench b;
   b.bring(blocks(0, 4));
   b.finish(b.submit({updates(1)}));
@@ -263,7 +263,7 @@ TEST_CASE("backed: a drop gives up what the host has, and the rest is refused an
   CHECK(b.on_host(2));
 }
 
-TEST_CASE("backed: a drop or eviction that fails leaves the block as it was") {
+TEST_CASE("home copy: a drop or eviction that fails leaves the block as it was") {
   bench b;
   b.bring(blocks(0));
   SUBCASE("at once") { b.memory.fail_all = true; }
@@ -286,7 +286,7 @@ TEST_CASE("backed: a drop or eviction that fails leaves the block as it was") {
   CHECK(b.issued() == (dirty ? "evict(0+1)" : "drop(0+1)"));
 }
 
-TEST_CASE("backed: a drop that comes too late for its block ends without it") {
+TEST_CASE("home copy: a drop that comes too late for its block ends without it") {
   bench b;
   b.bring(blocks(0));
   b.plan({drop(blocks(0))});
@@ -297,7 +297,7 @@ TEST_CASE("backed: a drop that comes too late for its block ends without it") {
   CHECK(b.state(0).moving == motion::none);
 }
 
-TEST_CASE("backed: while a launch runs that does not say what it touches, nothing is dropped") {
+TEST_CASE("home copy: while a launch runs that does not say what it touches, nothing is dropped") {
   bench b;
   b.bring(blocks(0, 2));
   const launch_id l = b.submit({}, false);
@@ -310,7 +310,7 @@ TEST_CASE("backed: while a launch runs that does not say what it touches, nothin
   CHECK(b.state(0).dirty);
 }
 
-TEST_CASE("backed: a launch that does not say what it touches may have written into room that was empty") {
+TEST_CASE("home copy: a launch that does not say what it touches may have written into room that was empty") {
   bench b;
   b.plan({prefetch(blocks(0))});
   b.settle();
@@ -323,7 +323,7 @@ TEST_CASE("backed: a launch that does not say what it touches may have written i
 
 // --- clean ---------------------------------------------------------------------------------------------------------
 
-TEST_CASE("backed: a cleaned block is on both sides, costs its bytes once, and is dropped without any") {
+TEST_CASE("home copy: a cleaned block is on both sides, costs its bytes once, and is dropped without any") {
   bench b;
   b.bring_dirty(blocks(0, 2));
   b.plan({clean(blocks(0, 2))});
@@ -348,7 +348,7 @@ TEST_CASE("backed: a cleaned block is on both sides, costs its bytes once, and i
   CHECK(b.on_host(1));
 }
 
-TEST_CASE("backed: what cannot be cleaned now, or need not be, is left out and not counted") {
+TEST_CASE("home copy: what cannot be cleaned now, or need not be, is left out and not counted") {
   bench b;
   b.bring_dirty(blocks(0, 10));
   b.memory.driver_takes(blocks(0));
@@ -371,7 +371,7 @@ TEST_CASE("backed: what cannot be cleaned now, or need not be, is left out and n
   CHECK_FALSE(b.state(3).dirty);
 }
 
-TEST_CASE("backed: a block is cleaned again only when it was written again") {
+TEST_CASE("home copy: a block is cleaned again only when it was written again") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0)), clean(blocks(0))});
@@ -385,7 +385,7 @@ TEST_CASE("backed: a block is cleaned again only when it was written again") {
   CHECK(b.issued() == "clean(0+1)");
 }
 
-TEST_CASE("backed: nothing is cleaned while a launch is in flight that may write it") {
+TEST_CASE("home copy: nothing is cleaned while a launch is in flight that may write it") {
   bench b;
   b.bring_dirty(blocks(0));
   launch_id l;
@@ -405,7 +405,7 @@ TEST_CASE("backed: nothing is cleaned while a launch is in flight that may write
   CHECK(b.issued() == "clean(0+1)");
 }
 
-TEST_CASE("backed: a copy during which a launch was submitted that may write the block is not relied on") {
+TEST_CASE("home copy: a copy during which a launch was submitted that may write the block is not relied on") {
   bench b;
   b.bring_dirty(blocks(0, 2));
   b.plan({clean(blocks(0, 2))});
@@ -431,7 +431,7 @@ TEST_CASE("backed: a copy during which a launch was submitted that may write the
   }
 }
 
-TEST_CASE("backed: a copy during which a launch was submitted that does not say what it touches is not relied on") {
+TEST_CASE("home copy: a copy during which a launch was submitted that does not say what it touches is not relied on") {
   bench b;
   b.bring_dirty(blocks(0, 3));
   b.plan({clean(blocks(0, 2)), clean(blocks(2))});
@@ -441,7 +441,7 @@ TEST_CASE("backed: a copy during which a launch was submitted that does not say 
     CHECK(b.state(i).dirty);
 }
 
-TEST_CASE("backed: a launch that reads does not spoil a copy") {
+TEST_CASE("home copy: a launch that reads does not spoil a copy") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0))});
@@ -450,7 +450,7 @@ TEST_CASE("backed: a launch that reads does not spoil a copy") {
   CHECK_FALSE(b.state(0).dirty);
 }
 
-TEST_CASE("backed: a copy to the host that fails leaves the block dirty") {
+TEST_CASE("home copy: a copy to the host that fails leaves the block dirty") {
   bench b;
   b.bring_dirty(blocks(0));
   SUBCASE("at once") { b.memory.fail_all = true; }
@@ -468,7 +468,7 @@ TEST_CASE("backed: a copy to the host that fails leaves the block dirty") {
   CHECK(b.issued() == "clean(0+1)");
 }
 
-TEST_CASE("backed: a block that is being cleaned can neither leave nor be dropped until that is done") {
+TEST_CASE("home copy: a block that is being cleaned can neither leave nor be dropped until that is done") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0))});
@@ -481,7 +481,7 @@ TEST_CASE("backed: a block that is being cleaned can neither leave nor be droppe
   CHECK(b.seen().refused == 0);
 }
 
-TEST_CASE("backed: a drop that waited for a copy that a launch wrote during write-back is refused") {
+TEST_CASE("home copy: a drop that waited for a copy that a launch wrote during write-back is refused") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0))});
@@ -493,7 +493,7 @@ TEST_CASE("backed: a drop that waited for a copy that a launch wrote during writ
   CHECK(b.resident(0));
 }
 
-TEST_CASE("backed: a block that dies while it is cleaned is discarded when that is done") {
+TEST_CASE("home copy: a block that dies while it is cleaned is discarded when that is done") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0))});
@@ -508,7 +508,7 @@ TEST_CASE("backed: a block that dies while it is cleaned is discarded when that 
   CHECK(b.seen().discarded == 1);
 }
 
-TEST_CASE("backed: a block that the host takes back while it is cleaned is the host's when that is done") {
+TEST_CASE("home copy: a block that the host takes back while it is cleaned is the host's when that is done") {
   bench b;
   b.bring_dirty(blocks(0));
   b.plan({clean(blocks(0))});
@@ -523,7 +523,7 @@ TEST_CASE("backed: a block that the host takes back while it is cleaned is the h
   CHECK(b.seen().out.bytes_for(reason::write_back) == 0);
 }
 
-TEST_CASE("backed: copies to the host take their place in the outward direction") {
+TEST_CASE("home copy: copies to the host take their place in the outward direction") {
   bench b;
   b.bring_dirty(blocks(0, 4));
   const launch_id l = b.submit({reads(0)});
@@ -535,7 +535,7 @@ TEST_CASE("backed: copies to the host take their place in the outward direction"
   CHECK(b.issued() == "evict(2+1)");
 }
 
-TEST_CASE("backed: no more is cleaned at a time than the device may have under way") {
+TEST_CASE("home copy: no more is cleaned at a time than the device may have under way") {
   engine_options o;
   o.bytes_in_flight = block_size * 3;
   bench b(arena_blocks, o);
@@ -548,7 +548,7 @@ TEST_CASE("backed: no more is cleaned at a time than the device may have under w
 
 // --- whole overwrites ----------------------------------------------------------------------------------------------
 
-TEST_CASE("backed: a block that a launch in flight overwrites as a whole is populated") {
+TEST_CASE("home copy: a block that a launch in flight overwrites as a whole is populated") {
   bench b;
   b.host_writes(blocks(0, 4));
   b.submit({overwrites(1, 2), reads(3)});
@@ -562,7 +562,7 @@ TEST_CASE("backed: a block that a launch in flight overwrites as a whole is popu
   CHECK(b.seen().in.all_bytes() == 2 * block_size.count);
 }
 
-TEST_CASE("backed: what was planned before the overwrite was declared is populated too") {
+TEST_CASE("home copy: what was planned before the overwrite was declared is populated too") {
   bench b(1);
   b.host_writes(blocks(0));
   b.bring(blocks(5));
@@ -573,7 +573,7 @@ TEST_CASE("backed: what was planned before the overwrite was declared is populat
   CHECK(b.issued() == "populate(0+1)");
 }
 
-TEST_CASE("backed: contents are forgotten only where nothing but the overwriting launch may touch them") {
+TEST_CASE("home copy: contents are forgotten only where nothing but the overwriting launch may touch them") {
   bench b;
   b.host_writes(blocks(0));
   SUBCASE("a launch in flight reads them") {
@@ -607,7 +607,7 @@ TEST_CASE("backed: contents are forgotten only where nothing but the overwriting
   CHECK(b.on_host(0));
 }
 
-TEST_CASE("backed: what the host writes after it has waited for the overwriting launch counts again") {
+TEST_CASE("home copy: what the host writes after it has waited for the overwriting launch counts again") {
   bench b;
   b.host_writes(blocks(0));
   const launch_id l = b.submit({overwrites(0)});
@@ -651,4 +651,4 @@ TEST_CASE("on managed memory a whole overwrite is brought like everything else, 
   CHECK(memory.calls[1].range == blocks(0, 3));
 }
 
-}  // namespace backed_test
+}  // namespace home_copy_test

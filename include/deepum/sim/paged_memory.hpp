@@ -1,0 +1,147 @@
+#pragma once
+
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/engine/memory_space.hpp>
+#include <deepum/error.hpp>
+#include <deepum/sim/address_space.hpp>
+#include <deepum/sim/device.hpp>
+#include <deepum/sim/device_space.hpp>
+#include <deepum/sim/driver.hpp>
+#include <deepum/units.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace deepum {
+inline namespace v0 {
+namespace sim {
+
+/// Memory whose blocks are mapped and copied by command, as with CUDA's virtual memory management: nothing faults, and
+/// nothing moves by itself.
+///
+/// A block with room and no contents reads as poison on the device. One that is dropped or discarded without a copy out
+/// loses what the device wrote: the host's older contents come back. An operation on an unmapped block fails the device
+/// (`stream::synchronize` throws). Where `device_options::host_limit` is reached, stale host copies become poison.
+class paged_memory final : public device_space<address_space> {
+ public:
+  static constexpr memory_capabilities traits{
+      .faults = false, .keeps_home_copy = true, .commands_in_flight = 16, .bytes_in_flight = 128_MiB};
+
+  /// @param capacity  Length of the address range, whole blocks.
+  /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
+  paged_memory(device& owner, bytes capacity);
+  ~paged_memory() override;
+
+  /// @name Commands of an engine
+  /// See `memory_space`. Only queued, also when they are called from the pump.
+  /// @{
+  bool prefetch(block_range range, std::uint64_t ticket) override;
+  bool populate(block_range range, std::uint64_t ticket) override;
+  bool evict(block_range range, std::uint64_t ticket) override;
+  bool clean(block_range range, std::uint64_t ticket) override;
+  bool drop(block_range range, std::uint64_t ticket) override;
+  /// A block that is not on the device has nothing to give up: the host's memory costs nothing here.
+  bool discard(block_range range, std::uint64_t ticket) override;
+  /// No driver takes advice here.
+  bool advise(block_range, advice, location) override { return true; }
+  void mark_stale(block_range range) override;
+  [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
+  [[nodiscard]] std::string last_failure() const override;
+  [[nodiscard]] bool host_is_full() const override;
+  /// @}
+
+  /// @name Checked mode
+  /// See `memory_space`.
+  /// @{
+  void guard() override;
+  void let_in(const std::vector<block_access>& blocks) override;
+  void keep_out(const std::vector<block_access>& blocks) override;
+  void let_host_in(block_range range) override;
+  void keep_host_out(block_range range) override;
+  /// @}
+
+ private:
+  /// The state of the device's copy, which is at the common addresses where it differs from the host's.
+  enum class state : std::uint8_t {
+    garbage,  ///< the device has none; the host's is seen
+    same,
+    newer,  ///< differs, the host's copy is kept beside it
+  };
+  struct one_block {
+    bool mapped = false;
+    state copy = state::garbage;
+    std::uint32_t copies = 0;  ///< copies that are queued or under way
+    std::uint64_t writes = 0;  ///< by the device
+    std::uint32_t let_in = 0;  ///< launches that may touch it, in checked mode
+    bool on_host = false;      ///< it has memory of the host; counted where there is a limit
+    bool stale = false;        ///< which may serve another block
+  };
+  struct queued_copy {
+    block_range range{};
+    std::uint64_t ticket = 0;
+    std::uint32_t done = 0;
+    bool leaves = false;  ///< the device gives the blocks up when they have been copied
+    bool part = false;    ///< of a command: the host has no memory for the rest, so that it fails
+    nanoseconds began{};  ///< the first block
+  };
+  using queue = std::deque<queued_copy>;
+
+  [[nodiscard]] one_block& at(block_id b);
+  [[nodiscard]] std::string unmapped(block_id b) const { return "block " + std::to_string(b.value) + " is not mapped"; }
+  [[nodiscard]] bool admits(block_id b) { return !guarded_ || at(b).let_in != 0; }
+
+  // ---- what operations find ---------------------------------------------------------------------------------------
+
+  [[nodiscard]] touch_result touch(const segment& s) override;
+  [[nodiscard]] std::string refusal(const segment& s) const override;
+  void before_body(const segment& s) override;
+  void after_body(const segment& s) override;
+  void give_up(block_id b);
+
+  // ---- copies -----------------------------------------------------------------------------------------------------
+
+  void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves, bool part = false);
+  /// As many of the blocks as the host has memory for; if there are none the command fails.
+  void queue_copy_out(block_range range, std::uint64_t ticket, bool leaves);
+  void next(queue& q);
+  void finish_in(block_id b, std::uint64_t ticket, nanoseconds began);
+  void finish_out(block_id b, std::uint64_t writes_at_start);
+  void end_block(queue& q);
+
+  // ---- commands of an engine --------------------------------------------------------------------------------------
+
+  void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
+  /// @returns  Whether the block has memory of the host.
+  bool give_host_memory(block_id b);
+  /// The memory that a block of no use has there is another one's now: what it held is lost.
+  bool take_stale_memory();
+  /// All of it or nothing; then the command has failed.
+  bool give_memory(block_range range, std::uint64_t ticket);
+  void take_memory(block_range range);
+
+  std::vector<one_block> blocks_;
+  bool guarded_ = false;
+  std::uint32_t copies_ = 0;
+  std::string last_failure_{};
+  bool host_is_full_ = false;
+  std::uint64_t host_blocks_ = 0;  // that have memory of the host
+  std::uint32_t taken_last_ = 0;   // block that lost its memory
+  queue in_;
+  queue out_;
+};
+
+/// The old name, for one version.
+using mapped_memory [[deprecated("sim::paged_memory")]] = paged_memory;
+
+}  // namespace sim
+}  // namespace v0
+}  // namespace deepum
+
+#ifndef DEEPUM_SEPARATE_COMPILATION
+#include <deepum/sim/impl/paged_memory.hpp>  // what it declares
+#endif
