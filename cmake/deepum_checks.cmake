@@ -8,8 +8,7 @@ set(kernel_helper_flags -DDEEPUM_KERNEL_HELPER=1 "-I${PROJECT_SOURCE_DIR}/kernel
 
 deepum_register_test(format LABELS check COMMAND "${PROJECT_SOURCE_DIR}/run" format --check)
 
-# --- Every header compiles alone, and twice in one translation unit. What defines in impl/ what another header declares
-# comes with that one; of those, the declarations alone are compiled too. ---
+# --- Every header compiles alone, and twice in one translation unit: tests/headers/alone.py. ---
 set(cuda_include_flags "")
 foreach(dir IN LISTS CUDAToolkit_INCLUDE_DIRS)
   list(APPEND cuda_include_flags -isystem "${dir}")
@@ -23,58 +22,53 @@ if(DEEPUM_HAVE_CUDA)
   list(APPEND check_flags ${kernel_helper_flags} ${cuda_include_flags})
 endif()
 
-set(folders "")
-foreach(header IN LISTS deepum_headers)
-  file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}/include/deepum" "${header}")
-  if(path MATCHES "${cuda_headers_regex}" AND NOT DEEPUM_HAVE_CUDA)
-    continue()
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_Interpreter_FOUND)
+  set(without "")
+  if(NOT DEEPUM_HAVE_CUDA)
+    set(without "--without=${cuda_headers_regex}")
   endif()
-  string(REGEX REPLACE "\\.hpp$" "" name "${path}")
-  string(REPLACE "impl/" "" compiled "${path}")
-  file(CONFIGURE OUTPUT "${checks_dir}/header/${name}.cpp"
-       CONTENT "#include <deepum/${compiled}>\n\n#include <deepum/${compiled}>\n")
-  string(REGEX REPLACE "(.*)impl/(.*)" "\\1\\2/declarations" name_dotted "${name}")
-  string(REPLACE "/" "." name_dotted "${name_dotted}")
-  set(mode "")
-  if(path MATCHES "(^|/)(src\\.hpp|impl/.*)$")
-    set(mode -DDEEPUM_SEPARATE_COMPILATION)
-  endif()
-  deepum_register_test(header.${name_dotted} LABELS check COMMAND "${CMAKE_CXX_COMPILER}" ${check_flags} ${mode} -fsyntax-only
-                       "${checks_dir}/header/${name}.cpp")
+  set(parts 4)
+  foreach(part RANGE 1 ${parts})
+    deepum_register_test(
+      headers.alone_${part} LABELS check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/headers/alone.py"
+      "${PROJECT_SOURCE_DIR}/include" ${part} ${parts} ${without} -- "${CMAKE_CXX_COMPILER}" ${check_flags})
+  endforeach()
+else()
+  message(STATUS "deepum: no Python, the headers are not compiled alone")
+endif()
 
-  # For clang-tidy: one translation unit for each folder.
-  if(path MATCHES "(^|/)src\\.hpp$")
-    continue()
-  endif()
-  get_filename_component(folder "${path}" DIRECTORY)
-  string(REGEX REPLACE "/?impl$" "" folder "${folder}")
-  string(REPLACE "/" "_" folder "${folder}")
-  if(NOT folder)
-    set(folder root)
-  endif()
-  list(APPEND folders ${folder})
-  string(APPEND tidy_unit_${folder} "#include <deepum/${path}>\n")
-endforeach()
-list(REMOVE_DUPLICATES folders)
-
-# --- clang-tidy: the headers folder by folder, then the programs. ---
+# --- clang-tidy: the headers in few translation units, since the standard library in each is what takes the time, then
+# the programs. ---
 find_program(deepum_clang_tidy NAMES clang-tidy-16 clang-tidy)
 if(deepum_clang_tidy)
   set(tidy "${deepum_clang_tidy}" --quiet "--config-file=${PROJECT_SOURCE_DIR}/.clang-tidy")
   set(tidy_flags -std=c++20 -pthread "-I${PROJECT_SOURCE_DIR}/include")
+  set(tidy_units library)
   if(DEEPUM_HAVE_CUDA)
     list(APPEND tidy_flags ${kernel_helper_flags} ${cuda_include_flags})
+    list(APPEND tidy_units cuda)
   endif()
-  if(NOT DEFINED ENV{DEEPUM_FULL_TESTS})
-    list(REMOVE_ITEM folders interop)  # it analyses Thrust too
+  if(DEFINED ENV{DEEPUM_FULL_TESTS})
+    list(APPEND tidy_units interop)  # it analyses Thrust too
   endif()
-  foreach(folder IN LISTS folders)
-    file(CONFIGURE OUTPUT "${checks_dir}/tidy/${folder}.cpp" CONTENT "${tidy_unit_${folder}}")
-    string(REPLACE "_" "/" subdir "${folder}/")
-    string(REGEX REPLACE "^root/$" "" subdir "${subdir}")
-    deepum_register_test(
-      tidy.${folder} LABELS check COMMAND ${tidy} "--header-filter=include/deepum/${subdir}(impl/)?[a-z0-9_]+\\.hpp$"
-      "${checks_dir}/tidy/${folder}.cpp" -- ${tidy_flags})
+  foreach(header IN LISTS deepum_headers)
+    file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}/include" "${header}")
+    if(path MATCHES "^deepum/interop/")
+      set(unit interop)
+    elseif(path MATCHES "^deepum/cuda(/|\\.hpp$)")
+      set(unit cuda)
+    else()
+      set(unit library)
+    endif()
+    if(NOT path MATCHES "/src\\.hpp$")
+      string(APPEND tidy_unit_${unit} "#include <${path}>\n")
+    endif()
+  endforeach()
+  foreach(unit IN LISTS tidy_units)
+    file(CONFIGURE OUTPUT "${checks_dir}/tidy/${unit}.cpp" CONTENT "${tidy_unit_${unit}}")
+    deepum_register_test(tidy.${unit} LABELS check COMMAND ${tidy} "--header-filter=/include/deepum/"
+                         "${checks_dir}/tidy/${unit}.cpp" -- ${tidy_flags})
   endforeach()
 
   file(GLOB_RECURSE program_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/*.cpp")
