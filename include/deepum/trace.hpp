@@ -45,7 +45,7 @@ struct trace_options {
 class trace {
  public:
   /// @errors  `status::invalid_argument` where no event is to be kept.
-  explicit trace(trace_options options = {});
+  explicit trace(trace_options chosen = {});
   trace(const trace&) = delete;
   trace& operator=(const trace&) = delete;
 

@@ -27,9 +27,9 @@ class managed_limit {
   /// A share of the limit, given back at the end. Threads: any.
   class share {
    public:
-    /// @param size  Managed memory that is about to be allocated.
-    /// @errors      `status::out_of_arena_space`, with the numbers; then nothing was taken.
-    explicit share(bytes size);
+    /// @param wanted  Managed memory that is about to be allocated.
+    /// @errors  `status::out_of_arena_space`, with the numbers; then nothing was taken.
+    explicit share(bytes wanted);
     ~share();
     share(const share&) = delete;
     share& operator=(const share&) = delete;

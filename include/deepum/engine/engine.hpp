@@ -40,10 +40,10 @@ struct engine_rooms;
 /// Threads: any, for every public call, `pump` included. Lock order: docs/architecture.md.
 class engine {
  public:
-  /// @param memory   Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is
+  /// @param space    Outlives the engine. Its worker calls `pump`; it must not do so any more when the engine is
   ///                 destroyed.
   /// @param chooser  The policy. Called by one thread at a time.
-  engine(memory_space& memory, std::unique_ptr<policy> chooser, engine_options options);
+  engine(memory_space& space, std::unique_ptr<policy> chooser, engine_options chosen);
   ~engine();
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;

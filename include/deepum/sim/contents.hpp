@@ -63,7 +63,7 @@ class contents {
   class range {
    public:
     range() = default;
-    explicit range(bytes capacity);
+    explicit range(bytes wanted);
     range(range&& from) noexcept : start_(from.start_), length_(from.length_) { from.start_ = nullptr; }
     range& operator=(range&& other) noexcept;
     ~range();

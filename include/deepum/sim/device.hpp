@@ -35,10 +35,10 @@ class device {
  public:
   using default_memory = managed_memory;
 
-  /// @param p  Copied. See `find_profile`.
-  explicit device(const profile& p = find_profile("h200_pcie5"), const device_options& options = {});
+  /// @param rates  Copied. See `find_profile`.
+  explicit device(const profile& rates = find_profile("h200_pcie5"), const device_options& chosen = {});
   /// One of a `machine`.
-  device(std::shared_ptr<fabric> shared, int ordinal, const profile& p, const device_options& options);
+  device(std::shared_ptr<fabric> shared, int ordinal, const profile& rates, const device_options& chosen);
   device(const device&) = delete;
   device& operator=(const device&) = delete;
   ~device();

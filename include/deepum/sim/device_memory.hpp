@@ -29,7 +29,7 @@ class device_memory {
  public:
   using action_type = event_loop::action;
 
-  device_memory(event_loop& loop, const profile& p);
+  device_memory(event_loop& loop, const profile& rates);
 
   [[nodiscard]] event_loop& loop() { return loop_; }
   [[nodiscard]] const profile& costs() const { return profile_; }

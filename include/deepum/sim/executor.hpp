@@ -112,7 +112,7 @@ struct stream_state {
 class executor {
  public:
   /// @param ordinal  Of its device, in the machine.
-  executor(fabric& shared, int ordinal, driver& d, const profile& p);
+  executor(fabric& shared, int ordinal, driver& commands, const profile& rates);
   ~executor();
   executor(const executor&) = delete;
   executor& operator=(const executor&) = delete;

@@ -21,9 +21,9 @@ namespace sim {
 /// its own device's arenas alone. Threads: all members, any thread, as those of `device`.
 class machine {
  public:
-  /// @param options  Of each device.
+  /// @param chosen  Of each device.
   /// @errors  `status::invalid_argument` for a profile of several devices without a link between them.
-  explicit machine(const profile& p = find_profile("2x_h200_nvlink"), const device_options& options = {});
+  explicit machine(const profile& rates = find_profile("2x_h200_nvlink"), const device_options& chosen = {});
 
   [[nodiscard]] std::size_t size() const { return devices_.size(); }
   [[nodiscard]] device& operator[](std::size_t ordinal) { return *devices_[ordinal]; }

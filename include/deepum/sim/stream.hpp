@@ -105,8 +105,8 @@ class stream {
   [[nodiscard]] stream& native() { return *this; }
 
  private:
-  stream(device& owner, address_space& listener, bool blocking);
-  stream(device& owner, address_space& listener, stream& existing);
+  stream(device& holder, address_space& listener, bool blocking);
+  stream(device& holder, address_space& listener, stream& existing);
   /// The arena of any device of the machine that the address lies in; nullptr: none.
   [[nodiscard]] const address_space* arena_of(const void* p) const;
   void issue(std::unique_ptr<operation> op);

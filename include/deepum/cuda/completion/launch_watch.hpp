@@ -27,8 +27,8 @@ class device;
 /// the streams that have launches in flight, however many are open.
 class launch_watch {
  public:
-  /// @param gpu  Outlives it.
-  explicit launch_watch(const device& gpu);
+  /// @param of  Outlives it.
+  explicit launch_watch(const device& of);
   ~launch_watch();
   launch_watch(const launch_watch&) = delete;
   launch_watch& operator=(const launch_watch&) = delete;

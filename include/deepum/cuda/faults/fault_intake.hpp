@@ -33,10 +33,10 @@ class fault_intake {
   };
 
   /// Chooses a feed and finds out what lies between its clock and the host's.
-  /// @param watch  Outlives it.
-  /// @param size   Of the managed range that begins at `base`. Its first bytes are written.
+  /// @param watch   Outlives it.
+  /// @param extent  Of the managed range that begins at `first_byte`. Its first bytes are written.
   /// @errors  `status::invalid_argument` for a source that does not exist.
-  fault_intake(const device& gpu, launch_watch& watch, std::byte* base, bytes size);
+  fault_intake(const device& of, launch_watch& watch, std::byte* first_byte, bytes extent);
 
   /// `driver`, `cupti`, a name of the program's own feed, or `none`.
   [[nodiscard]] const std::string& name() const { return name_; }

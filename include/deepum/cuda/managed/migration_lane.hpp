@@ -57,11 +57,11 @@ class migration_lane {
   static constexpr std::size_t pieces_in_flight = 3;                // to the device: one moves, the next are ready
   static constexpr auto look_every = std::chrono::microseconds(5);  // for the end of a piece
 
-  /// @param base   Of the managed range, in which blocks are counted.
-  /// @param marks  Shared by the lanes.
-  /// @param tell   Called by the lane's thread with what has happened.
-  /// @errors       `status::device_failure`.
-  migration_lane(const device& gpu, std::byte* base, block_marks& marks, report tell);
+  /// @param first_byte  Of the managed range, in which blocks are counted.
+  /// @param marks       Shared by the lanes.
+  /// @param tell        Called by the lane's thread with what has happened.
+  /// @errors  `status::device_failure`.
+  migration_lane(const device& of, std::byte* first_byte, block_marks& marks, report tell);
   /// Carries out what was submitted.
   ~migration_lane();
   migration_lane(const migration_lane&) = delete;

@@ -34,7 +34,7 @@ class arrivals {
     nanoseconds began{};
   };
 
-  explicit arrivals(std::uint32_t blocks);
+  explicit arrivals(std::uint32_t block_count);
   arrivals(const arrivals&) = delete;
   arrivals& operator=(const arrivals&) = delete;
 

@@ -22,10 +22,10 @@ class device_chunks {
  public:
   static constexpr std::uint32_t none = 0xffffffffU;
 
-  /// @param memory, failure  Outlive it.
-  /// @param most             Chunks that the device could hold.
+  /// @param calls, failure  Outlive it.
+  /// @param most            Chunks that the device could hold.
   /// @errors  `status::out_of_arena_space`.
-  device_chunks(const virtual_memory& memory, bytes chunk, std::uint32_t most, failure_note& failure);
+  device_chunks(const virtual_memory& calls, bytes chunk, std::uint32_t most, failure_note& failure);
   ~device_chunks();
   device_chunks(const device_chunks&) = delete;
   device_chunks& operator=(const device_chunks&) = delete;

@@ -34,9 +34,9 @@ class host_chunks {
     failure_note& failure;
   };
 
-  /// @param limit  Host memory to hold at most; 0: what the host gives.
+  /// @param most  Host memory to hold at most; 0: what the host gives.
   /// @errors  `status::out_of_arena_space`.
-  host_chunks(const surroundings& with, bytes chunk, std::uint32_t blocks, bytes limit);
+  host_chunks(const surroundings& with, bytes chunk, std::uint32_t block_count, bytes most);
   ~host_chunks();
   host_chunks(const host_chunks&) = delete;
   host_chunks& operator=(const host_chunks&) = delete;

@@ -25,9 +25,9 @@ namespace cuda {
 /// Threads: one that maps chunks of the device; `map_host` and `slot_of`, any.
 class launch_view {
  public:
-  /// @param memory  Outlives it.
+  /// @param calls  Outlives it.
   /// @errors  `status::out_of_arena_space`.
-  launch_view(const virtual_memory& memory, bytes chunk, std::uint32_t blocks);
+  launch_view(const virtual_memory& calls, bytes chunk, std::uint32_t block_count);
   ~launch_view();
   launch_view(const launch_view&) = delete;
   launch_view& operator=(const launch_view&) = delete;
