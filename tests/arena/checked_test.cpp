@@ -1,6 +1,7 @@
 // Checked mode on the simulated GPU: each kind of wrong declaration is found, with the launch and the operand, and
 // right programs run as they do without.
 
+#include "support/bulk.hpp"
 #include "support/failure.hpp"
 #include <deepum/deepum.hpp>
 
@@ -24,19 +25,16 @@ namespace checked_test {
 
 using namespace deepum;
 using namespace deepum::literals;
+namespace bulk = deepum_test::bulk;
 using deepum_test::failure;
 using deepum_test::mentions;
 using word = std::uint32_t;
 
 constexpr std::size_t words_of(bytes n) { return n.count / sizeof(word); }
 
-const sim::kernel set{[](word* a, std::size_t n, word v) { std::fill_n(a, n, v); },
+const sim::kernel set{[](word* a, std::size_t n, word v) { bulk::fill(a, n, v); },
                       [](sim::work& w, word* a, std::size_t n, word) { w.overwrites(a, n * sizeof(word)).flops(1e6); }};
-const sim::kernel add{[](word* a, const word* b, std::size_t n) {
-                        for (std::size_t i = 0; i < n; ++i) {
-                          a[i] += b[i];
-                        }
-                      },
+const sim::kernel add{[](word* a, const word* b, std::size_t n) { bulk::add(a, b, n); },
                       [](sim::work& w, word* a, const word* b, std::size_t n) {
                         w.reads(b, n * sizeof(word)).updates(a, n * sizeof(word));
                       }};

@@ -1,5 +1,6 @@
 // An arena on memory that never faults: nothing but the engine brings what a launch declares.
 
+#include "support/bulk.hpp"
 #include "support/failure.hpp"
 #include "support/test_scale.hpp"
 #include <deepum/arena.hpp>
@@ -23,6 +24,7 @@ namespace paged_arena_test {
 
 using namespace deepum;
 using namespace deepum::literals;
+namespace bulk = deepum_test::bulk;
 using deepum_test::failure;
 using deepum_test::few;
 using deepum_test::mentions;
@@ -33,15 +35,11 @@ using stream_type = stream<sim::paged_memory>;
 constexpr std::size_t words_per_block = (2_MiB).count / sizeof(word);
 constexpr std::size_t stride = 16;  // of words that a launch adds
 
-const sim::kernel add{[](word* a, const word* b, std::size_t n) {
-                        for (std::size_t i = 0; i < n; i += stride) {
-                          a[i] += b[i];
-                        }
-                      },
+const sim::kernel add{[](word* a, const word* b, std::size_t n) { bulk::add(a, b, n, stride); },
                       [](sim::work& w, word* a, const word* b, std::size_t n) {
                         w.reads(b, n * sizeof(word)).updates(a, n * sizeof(word)).flops(1e8);
                       }};
-const sim::kernel set{[](word* a, std::size_t n, word v) { std::fill_n(a, n, v); },
+const sim::kernel set{[](word* a, std::size_t n, word v) { bulk::fill(a, n, v); },
                       [](sim::work& w, word* a, std::size_t n, word) { w.overwrites(a, n * sizeof(word)).flops(1e8); }};
 /// Writes more than its argument says.
 const sim::kernel stray{[](word* a, std::uint64_t other) {
@@ -356,7 +354,8 @@ TEST_CASE("where all that is alive fits, it is brought once and launches do not 
   CHECK(after.stalled.count() == 0);
 }
 
-TEST_CASE("blocks are written back ahead of need where the program does not choose otherwise") {
+TEST_CASE("blocks are written back ahead of need where the program does not choose otherwise" *
+          doctest::skip(deepum_test::thread_sanitized)) {
   for (const bool ahead : {true, false}) {
     CAPTURE(ahead);
     sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
@@ -420,7 +419,7 @@ steady_step steady_sweep(const Kernel& kernel, int parts, bytes part, bytes budg
           bytes{did.in.all_bytes()}};
 }
 
-TEST_CASE("a sweep that writes keeps both directions of the link busy") {
+TEST_CASE("a sweep that writes keeps both directions of the link busy" * doctest::skip(deepum_test::thread_sanitized)) {
   const sim::kernel write{[](std::byte*, std::uint64_t) {},
                           [](sim::work& w, std::byte* p, std::uint64_t n) { w.updates(p, n).flops(1e8); }};
   const double link = sim::find_profile("h200_pcie5").pinned_both;
@@ -429,7 +428,8 @@ TEST_CASE("a sweep that writes keeps both directions of the link busy") {
   CHECK(s.out_rate > 0.9 * link);
 }
 
-TEST_CASE("a sweep that reads and computes brings little more than has to come, however much is issued ahead") {
+TEST_CASE("a sweep that reads and computes brings little more than has to come, however much is issued ahead" *
+          doctest::skip(deepum_test::thread_sanitized)) {
   // A launch computes for 0.35 ms, in which the link could bring it: what does not fit comes while the rest computes.
   const sim::kernel read{[](const std::byte*, std::uint64_t) {},
                          [](sim::work& w, const std::byte* p, std::uint64_t n) { w.reads(p, n).flops(1.7e10); }};

@@ -3,6 +3,7 @@
 #include "cuda/fake_cuda.hpp"
 #include "cuda/fake_gpu.hpp"
 #include "support/failure.hpp"
+#include "support/test_scale.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
 #include <deepum/stream.hpp>
@@ -130,8 +131,9 @@ void use_all(deepum::cuda::device& device, const char* policy, bool checked) {
 TEST_CASE_TEMPLATE("a capture of the program's in any mode stays valid whatever the library does", Memory,
                    managed_memory, paged_memory) {
   for (const bool checked : {false, true}) {
-    for (const char* policy : {"auto", "um"}) {
-      for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+    for (const char* policy : few<const char*>({"auto", "um"}, 1)) {
+      for (const cudaStreamCaptureMode mode :
+           few<cudaStreamCaptureMode>({cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}, 1)) {
         CAPTURE(checked);
         CAPTURE(std::string(policy));
         CAPTURE(static_cast<int>(mode));
