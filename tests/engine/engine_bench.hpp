@@ -22,15 +22,17 @@ using deepum_test::scripted_policy;
 inline block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
 
 /// An engine on a fake memory, with all blocks live.
-struct engine_bench {
+template <class Memory>
+struct engine_bench_on {
   static engine_options with_budget(std::uint32_t budget) {
     engine_options o;
     o.budget = block_size * budget;
     return o;
   }
 
-  explicit engine_bench(std::uint32_t budget, std::uint32_t size = 64) : engine_bench(with_budget(budget), size) {}
-  engine_bench(engine_options o, std::uint32_t size) : memory(size) {
+  explicit engine_bench_on(std::uint32_t budget, std::uint32_t size = 64)
+      : engine_bench_on(with_budget(budget), size) {}
+  engine_bench_on(engine_options o, std::uint32_t size) : memory(size) {
     o.log = [this](std::string_view line) { log.emplace_back(line); };
     made = std::make_unique<engine>(memory, std::make_unique<scripted_policy>(script), std::move(o));
     stream = made->open_stream(std::nullopt);
@@ -79,7 +81,7 @@ struct engine_bench {
   }
   const block_state& state(std::uint32_t b) const { return (*script.map)[block_id{b}]; }
 
-  fake_memory memory;
+  Memory memory;
   scripted_policy::script script;
   std::vector<std::string> log;
   std::unique_ptr<engine> made;
@@ -87,6 +89,7 @@ struct engine_bench {
   std::size_t looked = 0;
   std::size_t carried_out = 0;
 };
+using engine_bench = engine_bench_on<fake_memory>;
 
 inline command prefetch(block_range r, reason why = reason::predicted) {
   return {.what = action::prefetch, .why = why, .range = r};
