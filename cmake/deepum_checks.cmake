@@ -31,7 +31,7 @@ if(Python3_Interpreter_FOUND)
   set(parts 4)
   foreach(part RANGE 1 ${parts})
     deepum_register_test(
-      headers.alone_${part} LABELS check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/headers/alone.py"
+      headers.alone_${part} LABELS check COST 60 COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/headers/alone.py"
       "${PROJECT_SOURCE_DIR}/include" ${part} ${parts} ${without} -- "${CMAKE_CXX_COMPILER}" ${check_flags})
   endforeach()
 else()
@@ -67,7 +67,7 @@ if(deepum_clang_tidy)
   endforeach()
   foreach(unit IN LISTS tidy_units)
     file(CONFIGURE OUTPUT "${checks_dir}/tidy/${unit}.cpp" CONTENT "${tidy_unit_${unit}}")
-    deepum_register_test(tidy.${unit} LABELS check COMMAND ${tidy} "--header-filter=/include/deepum/"
+    deepum_register_test(tidy.${unit} LABELS check COST 50 COMMAND ${tidy} "--header-filter=/include/deepum/"
                          "${checks_dir}/tidy/${unit}.cpp" -- ${tidy_flags})
   endforeach()
 
@@ -96,11 +96,11 @@ endif()
 # --- nvcc compiles the umbrella; no GPU is needed. ---
 if(DEEPUM_HAVE_CUDA)
   deepum_register_test(
-    nvcc.sm_75_sm_90 LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_75,code=sm_75
+    nvcc.sm_75_sm_90 LABELS check cuda COST 60 COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_75,code=sm_75
     -gencode arch=compute_90,code=sm_90 --expt-relaxed-constexpr -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include"
     ${kernel_helper_flags} -c "${PROJECT_SOURCE_DIR}/tests/nvcc/umbrella.cu" -o "${checks_dir}/umbrella.o")
   deepum_register_test(
-    nvcc.interop LABELS check cuda COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_90,code=sm_90
+    nvcc.interop LABELS check cuda COST 60 COMMAND "${CMAKE_CUDA_COMPILER}" -std=c++20 -gencode arch=compute_90,code=sm_90
     --expt-relaxed-constexpr -Werror all-warnings "-I${PROJECT_SOURCE_DIR}/include" ${kernel_helper_flags} -c
     "${PROJECT_SOURCE_DIR}/tests/nvcc/interop.cu" -o "${checks_dir}/interop.o")
   deepum_register_test(

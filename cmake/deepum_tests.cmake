@@ -45,12 +45,16 @@ target_precompile_headers(
   <vector>
   <doctest/doctest.h>)
 
-# deepum_register_test(<name> [LABELS <label>...] [RESOURCE_LOCK <lock>] COMMAND <command>...)
-# Any command as a test. Exit status 77 means that it could not be run here.
+# deepum_register_test(<name> [LABELS <label>...] [RESOURCE_LOCK <lock>] [COST <number>] COMMAND <command>...)
+# Any command as a test. Exit status 77 means that it could not be run here. COST says about how many seconds it takes,
+# where these are many: the longest begin first, so that none runs alone in the end.
 function(deepum_register_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RESOURCE_LOCK" "LABELS;COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RESOURCE_LOCK;COST" "LABELS;COMMAND")
   add_test(NAME "${DEEPUM_LANE}${name}" COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
   set_tests_properties("${DEEPUM_LANE}${name}" PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
+  if(arg_COST)
+    set_tests_properties("${DEEPUM_LANE}${name}" PROPERTIES COST "${arg_COST}")
+  endif()
   if(arg_RESOURCE_LOCK)
     set_tests_properties("${DEEPUM_LANE}${name}" PROPERTIES RESOURCE_LOCK "${arg_RESOURCE_LOCK}")
   endif()
@@ -74,11 +78,14 @@ function(deepum_add_test folder)
 
   set(labels ${folder})
   set(cost 0)
+  if(folder MATCHES "^(arena|cuda|property)$")
+    set(cost 20)
+  endif()
   if(DEEPUM_SANITIZE)
     list(APPEND labels sanitizer)
   endif()
   if(DEEPUM_SANITIZE STREQUAL "thread")
-    set(cost 100)  # the longest begin first, so that none runs alone in the end
+    set(cost 100)
   endif()
   foreach(file IN LISTS ARGN)
     get_filename_component(name "${file}" NAME_WE)
