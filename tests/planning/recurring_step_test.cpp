@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace recurring_step_test {
@@ -154,6 +156,63 @@ TEST_CASE("what died is placed after the last launch that may use it, also when 
   CHECK(plans(0));
   CHECK(plans(1));
   CHECK(plans(15));
+}
+
+// What `program` does without plans.
+struct program_planned_elsewhere : program {
+  std::optional<step_planning> begin() {
+    map.set_budget(budget);
+    return step.begin_planning(map, [](execution_id id, std::vector<block_access>& uses) {
+      uses.push_back({{block_id{(id.value - 1) * 2}, 2}, access::read});
+    });
+  }
+  void issue_and_finish(std::uint32_t count) {
+    for (; count != 0; --count) {
+      last = launch_id{last.value + 1};
+      step.issue(execution_id{1 + next}, last);
+      step.finish();
+      next = (next + 1) % launches;
+    }
+  }
+};
+
+TEST_CASE("a plan that was made elsewhere is followed from where the step has come to meanwhile") {
+  program_planned_elsewhere p;
+  p.issue_and_finish(3 * launches);
+  std::optional<step_planning> work = p.begin();
+  REQUIRE(work.has_value());
+  CHECK_FALSE(p.begin().has_value());  // one at a time
+  work->run();
+  p.issue_and_finish(7);
+  const std::uint32_t began_at = work->position;
+  CHECK(p.step.follower() == nullptr);
+  p.step.end_planning(std::move(*work), p.map);
+  REQUIRE(p.step.follower() != nullptr);
+  CHECK(p.step.follower()->position() == (began_at + 7) % launches);
+  CHECK(p.step.plans() == 1);
+  CHECK_FALSE(p.begin().has_value());
+}
+
+TEST_CASE("a plan is not followed where the step has stopped recurring while it was made, also when it recurs again") {
+  program_planned_elsewhere p;
+  p.issue_and_finish(3 * launches);
+  std::optional<step_planning> work = p.begin();
+  REQUIRE(work.has_value());
+  work->run();
+  p.next = 70;
+  p.issue_and_finish(1);
+  SUBCASE("not yet") {}
+  SUBCASE("again") { p.issue_and_finish(3 * launches); }
+  p.step.end_planning(std::move(*work), p.map);
+  CHECK(p.step.follower() == nullptr);
+  CHECK(p.step.plans() == 0);
+  p.issue_and_finish(3 * launches);
+  work = p.begin();  // it may be planned anew
+  REQUIRE(work.has_value());
+  SUBCASE("what was not planned is not followed") {
+    p.step.end_planning(std::move(*work), p.map);
+    CHECK(p.step.follower() == nullptr);
+  }
 }
 
 }  // namespace recurring_step_test

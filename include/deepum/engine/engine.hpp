@@ -194,7 +194,10 @@ class engine {
   class turn;
 
   [[nodiscard]] bool ask_to_begin(launch_id id, stream_id stream, std::size_t outer);
-  void plan_and_dispatch();
+  /// Plans, where something happened since the last plan.
+  /// @returns  What the policy has to work out first, without the lock; null where there is nothing.
+  [[nodiscard]] std::unique_ptr<long_work> plan_where_due();
+  [[nodiscard]] std::unique_ptr<long_work> plan_and_dispatch();
   /// Takes in what the program and the device report. The device is asked first: whatever it reports of a launch, the
   /// launch itself was in the inbox before.
   void absorb();

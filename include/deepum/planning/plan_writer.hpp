@@ -74,15 +74,18 @@ class plan_gate {
  public:
   /// An event happened.
   void mark_dirty() { dirty_ = true; }
-  /// Whether there is a reason to plan; the plan that follows takes it away.
+  /// Whether there is a reason to plan.
+  [[nodiscard]] bool would_open(const block_map& map) const {
+    return dirty_ || occupied_ != map.occupied() || leaving_ != map.leaving() || budget_ != map.budget();
+  }
+  /// The same; the plan that follows takes the reason away.
   bool open(const block_map& map) {
-    const bool moved = occupied_ != map.occupied() || leaving_ != map.leaving() || budget_ != map.budget();
+    const bool reason_to_plan = would_open(map);
     occupied_ = map.occupied();
     leaving_ = map.leaving();
     budget_ = map.budget();
-    const bool dirty = dirty_;
     dirty_ = false;
-    return dirty || moved;
+    return reason_to_plan;
   }
 
  private:

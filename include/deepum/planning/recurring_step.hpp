@@ -5,6 +5,7 @@
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/planning/step_follower.hpp>
+#include <deepum/planning/step_planning.hpp>
 #include <deepum/prediction/period_detector.hpp>
 #include <deepum/units.hpp>
 
@@ -40,13 +41,14 @@ class recurring_step {
     last_ = launch;
     launches_.issue(id);
     if (!launches_.recurs() || launches_.period() != planned_period_) {
-      follower_.reset();
+      give_up();
     } else if (follower_) {
       follower_->issued(launches_.in_flight() - 1);
     }
   }
   /// The oldest launch that had not finished did.
   void finish() {
+    ++finished_;
     launches_.finish();
     if (follower_) {
       follower_->advance();
@@ -69,36 +71,37 @@ class recurring_step {
     }
   }
 
-  /// Plans where it is time to.
+  /// Plans where it is time to, at once.
   /// @param append  Called as `append(execution_id, std::vector<block_access>&)`: adds what the launch uses.
   template <class Append>
   void prepare(const block_map& map, Append&& append) {
-    if (!launches_.recurs()) {
-      return;
+    if (std::optional<step_planning> work = begin_planning(map, append)) {
+      work->run();
+      end_planning(std::move(*work), map);
     }
-    while (!changes_.empty() && issued_ - changes_.front() >= launches_.period()) {
-      changes_.pop_front();
-    }
-    if (changes_.size() * rare > launches_.period()) {
-      follower_.reset();
-      return;
-    }
-    if (follower_) {
-      if (issued_ - planned_at_ < launches_.period()) {
-        return;
-      }
-      const bool changed = !changes_.empty();
-      planned_at_ = issued_;
-      find_deaths();
-      if (!changed && map.budget() == limits_.budget && last_uses_ == planned_last_uses_) {
-        return;
-      }
-    } else {
-      find_deaths();
-    }
-    plan(map, append);
   }
-
+  /// The same in parts: what has to be planned now, if anything. It is planned elsewhere (`step_planning::run`) and
+  /// comes back to `end_planning`, between any other calls. Meanwhile nothing else is planned.
+  template <class Append>
+  [[nodiscard]] std::optional<step_planning> begin_planning(const block_map& map, Append&& append) {
+    if (planning_ || !time_to_plan(map)) {
+      return std::nullopt;
+    }
+    planning_ = true;
+    return description_of(map, append);
+  }
+  /// Follows what was planned, unless the step does not recur any more. What was not planned is not followed.
+  void end_planning(step_planning&& work, const block_map& map) {
+    planning_ = false;
+    if (!work.schedule || work.generation != generation_) {
+      return;
+    }
+    for (; work.finished != finished_; ++work.finished) {
+      work.schedule->advance();
+    }
+    follower_.emplace(std::move(*work.schedule), map, write_back_);
+    ++plans_;
+  }
   /// Who follows the step; null where none is being followed, or where all of it fits. Valid until the next call.
   [[nodiscard]] step_follower* follower() { return follower_ && !follower_->idle() ? &*follower_ : nullptr; }
   /// Launches of the step that recurs; 0: none does.
@@ -119,6 +122,34 @@ class recurring_step {
 
   using place_and_blocks = std::pair<std::uint32_t, block_range>;
 
+  // Nothing is followed any more, and what is being planned will not be.
+  void give_up() {
+    follower_.reset();
+    ++generation_;
+  }
+  [[nodiscard]] bool time_to_plan(const block_map& map) {
+    if (!launches_.recurs()) {
+      return false;
+    }
+    while (!changes_.empty() && issued_ - changes_.front() >= launches_.period()) {
+      changes_.pop_front();
+    }
+    if (changes_.size() * rare > launches_.period()) {
+      give_up();
+      return false;
+    }
+    if (!follower_) {
+      find_deaths();
+      return true;
+    }
+    if (issued_ - planned_at_ < launches_.period()) {
+      return false;
+    }
+    const bool changed = !changes_.empty();
+    planned_at_ = issued_;
+    find_deaths();
+    return changed || map.budget() != limits_.budget || last_uses_ != planned_last_uses_;
+  }
   void find_deaths() {
     last_uses_.clear();
     launches_.for_each_last_use(
@@ -133,10 +164,11 @@ class recurring_step {
   // so long that the step lasts as long as its copies. To the host the driver's copies of managed memory are slower
   // (docs/adr/0006), so departures are spread sooner there.
   template <class Append>
-  void plan(const block_map& map, Append&& append) {
+  [[nodiscard]] step_planning description_of(const block_map& map, Append&& append) {
     constexpr nanoseconds block_use{1};
     constexpr nanoseconds block_copy{1'000'000};
-    step_description step;
+    step_planning work;
+    step_description& step = work.step;
     std::size_t last_use = 0;
     for (std::uint32_t k = 0; k != launches_.period(); ++k) {
       uses_.clear();
@@ -157,11 +189,14 @@ class recurring_step {
     }
     const nanoseconds out = map.keeps_home_copy() ? block_copy : block_copy * 5 / 4;
     limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight)};
-    follower_.emplace(step, limits_, launches_.position(), map, write_back_);
     planned_last_uses_ = last_uses_;
     planned_period_ = launches_.period();
     planned_at_ = issued_;
-    ++plans_;
+    work.limits = limits_;
+    work.position = launches_.position();
+    work.generation = generation_;
+    work.finished = finished_;
+    return work;
   }
 
   period_detector launches_;
@@ -176,6 +211,9 @@ class recurring_step {
   std::uint64_t planned_at_ = 0;         // in `issued_`
   std::deque<std::uint64_t> changes_{};  // of needs, as far as they matter: when, in `issued_`
   std::uint64_t plans_ = 0;
+  std::uint64_t finished_ = 0;    // launches, ever
+  std::uint64_t generation_ = 0;  // of what recurs: a plan that was begun in an earlier one is not followed
+  bool planning_ = false;         // a plan was begun and has not ended
 
   // Of the plan being made; kept for their memory.
   std::vector<place_and_blocks> last_uses_{};

@@ -31,7 +31,11 @@ class step_follower {
   /// @param write_back  Blocks may be copied out ahead.
   step_follower(const step_description& planned, const step_limits& limits, std::uint32_t position,
                 const block_map& places, bool write_back = true)
-      : schedule_(planned, limits, position),
+      : step_follower(step_schedule(planned, limits, position), places, write_back) {}
+  /// The same with a schedule that was made before.
+  /// Cost: linear in the blocks of the step and in those on the device.
+  step_follower(step_schedule&& made, const block_map& places, bool write_back = true)
+      : schedule_(std::move(made)),
         write_back_(write_back),
         blocks_each_way_(places.blocks_in(each_way)),
         saturating_blocks_(places.blocks_in(saturating)),

@@ -8,12 +8,14 @@
 #include <deepum/planning/partial_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/planning/recurring_step.hpp>
+#include <deepum/planning/step_planning.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/prediction/launch_predictor.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -127,12 +129,25 @@ class auto_policy final : public policy {
     look_again(range, map);
   }
 
+  [[nodiscard]] std::unique_ptr<long_work> begin_work(const block_map& map) override {
+    if (!gate_.would_open(map)) {
+      return nullptr;
+    }
+    coming_.refresh(map);
+    std::optional<step_planning> work = step_.begin_planning(map, uses_of{coming_});
+    return work ? std::make_unique<plan_of_step>(std::move(*work)) : nullptr;
+  }
+  void end_work(std::unique_ptr<long_work> done, const block_map& map) override {
+    gate_.mark_dirty();
+    step_.end_planning(std::move(static_cast<plan_of_step&>(*done).work), map);
+  }
+
   void plan_next(const block_map& map, plan& out) override {
     if (!gate_.open(map)) {
       return;
     }
     coming_.refresh(map);
-    step_.prepare(map, [&](execution_id id, std::vector<block_access>& uses) { coming_.append_uses(id, uses); });
+    step_.prepare(map, uses_of{coming_});
     if (options_.advise) {
       advisor_.write(out);
     }
@@ -194,6 +209,18 @@ class auto_policy final : public policy {
 
  private:
   static constexpr archive_tag tag = make_archive_tag("auto");
+
+  struct uses_of {
+    void operator()(execution_id id, std::vector<block_access>& uses) const { coming.append_uses(id, uses); }
+
+    launch_predictor& coming;
+  };
+  struct plan_of_step final : long_work {
+    explicit plan_of_step(step_planning&& begun) : work(std::move(begun)) {}
+    void run() override { work.run(); }
+
+    step_planning work;
+  };
 
   // A step is followed by fetching and making room; where one of them is switched off there is no plan to follow.
   [[nodiscard]] bool follows() const { return options_.prefetch && options_.pre_evict && !options_.lookahead; }

@@ -6,6 +6,7 @@
 #include <deepum/core/plan.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -20,6 +21,17 @@ struct policy_statistics {
   std::uint64_t unpredicted = 0;    ///< launches for which nothing was predicted
   std::uint64_t table_bytes = 0;    ///< memory of all tables
   std::uint64_t execution_ids = 0;  ///< execution IDs known
+};
+
+/// Work that takes a policy long and needs nothing but what it holds, as the plan of a whole step.
+class long_work {
+ public:
+  long_work() = default;
+  long_work(const long_work&) = delete;
+  long_work& operator=(const long_work&) = delete;
+  virtual ~long_work() = default;
+  /// Any thread, under no lock, while the policy is called for other things.
+  virtual void run() = 0;
 };
 
 /// Decides which blocks move, and when. It is told of events and asked for plans; it calls nothing.
@@ -56,6 +68,13 @@ class policy {
   virtual void on_dead(block_range, launch_id /*last*/, const block_map&) {}
   /// The host reads or writes the blocks.
   virtual void on_host_access(block_range, access, const block_map&) {}
+
+  /// Work to be done before the next plan, if there is any. The engine runs it without the lock under which it calls
+  /// the policy, and gives it to `end_work`, between any other calls. Where `plan_next` is called without this, it does
+  /// that work itself.
+  [[nodiscard]] virtual std::unique_ptr<long_work> begin_work(const block_map&) { return nullptr; }
+  /// @param done  What `begin_work` gave, and was run since.
+  virtual void end_work(std::unique_ptr<long_work> /*done*/, const block_map&) {}
 
   /// Asked whenever something happened and the engine has commands to spare. Appends to `out`.
   /// @param out  Empty when called. Left empty where nothing is worth doing.

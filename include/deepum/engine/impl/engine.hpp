@@ -282,22 +282,42 @@ DEEPUM_SEPARATE void engine::load_tables(std::span<const std::byte> archive) {
 // --- the pump --------------------------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE void engine::pump() {
-  const turn mine(*this);
-  inbox_.pumped();
-  rooms_->room.pumped();
+  std::unique_ptr<long_work> work;
+  {
+    const turn mine(*this);
+    inbox_.pumped();
+    rooms_->room.pumped();
+    work = plan_where_due();
+  }
+  while (work) {
+    work->run();
+    const turn mine(*this);
+    rooms_->chooser->end_work(std::move(work), rooms_->state.map);
+    rooms_->state.policy_due = true;
+    work = plan_where_due();
+  }
+}
+
+DEEPUM_SEPARATE std::unique_ptr<long_work> engine::plan_where_due() {
   if (std::exchange(rooms_->state.policy_due, false)) {
     if (pager_ != nullptr) {
       pager_->serve();
     }
-    plan_and_dispatch();
+    if (std::unique_ptr<long_work> work = plan_and_dispatch()) {
+      return work;
+    }
   }
   rooms_->admitting.settle();
+  return nullptr;
 }
 
-DEEPUM_SEPARATE void engine::plan_and_dispatch() {
+DEEPUM_SEPARATE std::unique_ptr<long_work> engine::plan_and_dispatch() {
   detail::records& state = rooms_->state;
   plan& made = rooms_->made;
   for (unsigned round = 0; round < rounds_per_pump; ++round) {
+    if (std::unique_ptr<long_work> work = rooms_->chooser->begin_work(state.map)) {
+      return work;
+    }
     made.clear();
     rooms_->chooser->plan_next(state.map, made);
     const bool nothing = made.commands.empty() && !made.supersedes;
@@ -307,10 +327,11 @@ DEEPUM_SEPARATE void engine::plan_and_dispatch() {
     }
     rooms_->out.dispatch();
     if (nothing || !state.inward.planned.empty() || !state.outward.planned.empty()) {
-      return;  // what waits is enough until something happens
+      return nullptr;  // what waits is enough until something happens
     }
   }
   state.policy_due = true;  // a policy with this much to say goes on at the next pump
+  return nullptr;
 }
 
 DEEPUM_SEPARATE void engine::absorb() {
