@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -96,6 +97,23 @@ TEST_CASE("a launch may read memory of which a part was given up, whatever it fi
   }
 }
 
+TEST_CASE("contents that are dead keep no memory of the host from those that are alive") {
+  for (const char* policy : {"auto", "deepum", "lru", "um"}) {
+    CAPTURE(policy);
+    sim::device gpu(sim::find_profile("h200_pcie5"), {.host_limit = 8_MiB});
+    arena<sim::paged_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 16_MiB, .policy = policy, .log = {}});
+    stream s(memory);
+    constexpr std::size_t n = 4 * words_of_a_block;
+    word* const dead = memory.allocate<word>(n);
+    memory.host_overwrite(dead, n)[0] = 1;
+    memory.mark_inactive(dead, bytes{n * sizeof(word)});
+    word* const alive = memory.allocate<word>(n);
+    s.launch("set", 1, 1, 0, set_first, overwrites(alive, n), word{n}, word{7});
+    s.synchronize();
+    CHECK(memory.host_read(alive, n)[0] == 7);
+  }
+}
+
 TEST_CASE("a launch within a call that can never get its memory is refused, and one that can gets it without delay") {
   for (const char* policy : {"auto", "deepum", "lru", "um"}) {
     CAPTURE(policy);
@@ -119,6 +137,46 @@ TEST_CASE("a launch within a call that can never get its memory is refused, and 
     other.synchronize();
     CHECK(gpu.now() - before < std::chrono::milliseconds(100));
     CHECK(memory.host_read(all[2], 1)[0] == 8);
+  }
+}
+
+TEST_CASE("a fault on a full device takes the room of contents that are dead, and copies nothing out") {
+  for (const char* policy : {"auto", "deepum", "lru"}) {  // under um the driver knows nothing of deaths
+    CAPTURE(policy);
+    std::atomic<unsigned> copied_out{0};
+    sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 8_MiB});
+    arena memory(gpu, {.capacity = 32_MiB,
+                       .device_budget = 8_MiB,
+                       .policy = policy,
+                       .log = {},
+                       .observer = [&](const device_event& e, launch_id) {
+                         copied_out +=
+                             e.what == device_event::kind::departed && e.began != nanoseconds{} ? e.range.count : 0;
+                       }});
+    stream s(memory);
+    word* const hidden = memory.allocate<word>(2 * words_of_a_block);
+    {
+      const auto view = memory.host_overwrite(hidden, 2 * words_of_a_block);
+      view[0] = view[words_of_a_block] = 7;
+    }
+    std::array<word*, 4> all{};
+    for (word*& a : all) {
+      a = memory.allocate<word>(words_of_a_block);
+      s.launch("set", 1, 1, 0, set_first, overwrites(a, words_of_a_block), word{words_of_a_block}, word{1});
+    }
+    s.synchronize();
+    memory.deallocate(all[0]);
+    memory.deallocate(all[1]);
+    gpu.host_work(std::chrono::milliseconds(1));
+    for (const std::size_t at : {std::size_t{0}, words_of_a_block}) {  // one declares nothing of what it reads
+      s.call("hidden", {updates(all[3])}, [&](sim::stream& native) {
+        native.launch(1, 1, 0, copy_first_of_part, all[3], static_cast<const word*>(hidden + at), words_of_a_block,
+                      std::size_t{0});
+      });
+      s.synchronize();
+    }
+    CHECK(copied_out == 0);
+    CHECK(memory.host_read(all[3], 1)[0] == 7);
   }
 }
 

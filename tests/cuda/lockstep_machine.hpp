@@ -161,7 +161,13 @@ class lockstep_machine {
     fake_cuda::set_foreign_memory({});
     fake_cuda::set_host_memory(deepum::bytes{std::uint64_t{1} << 40});
   }
-  [[nodiscard]] bool short_of_memory() const { return host_is_limited || mappings_fail; }
+  [[nodiscard]] bool short_of_memory() const { return host_limit != 0 || mappings_fail; }
+  /// Whether the device has no room for so many blocks, or fails to give it.
+  [[nodiscard]] bool lacks_device_memory(std::size_t) const { return mappings_fail; }
+  /// Whether the host has no room for so many blocks, or fails to give it.
+  [[nodiscard]] bool lacks_host_memory(std::size_t blocks) const {
+    return mappings_fail || (host_limit != 0 && (host_keeps_all || host_limit < blocks));
+  }
   [[nodiscard]] static std::uint64_t shortages() { return 0; }  // its programs have one thread
 
   std::unique_ptr<deepum::interop::cub_calls<Memory>> open_library(arena_type& a, deepum::stream<Memory>& s) {
@@ -205,7 +211,8 @@ class lockstep_machine {
 
  public:
   deepum::cuda::device device;
-  std::atomic<bool> host_is_limited{false};
+  std::size_t host_limit = 0;   ///< in blocks; 0: none
+  bool host_keeps_all = false;  ///< what had a place on the host once has it for ever
   std::atomic<bool> mappings_fail{false};
 
  private:

@@ -4,6 +4,7 @@
 #include "cuda/fake_cuda.hpp"
 #include "cuda/lockstep_machine.hpp"
 #include "property/lockstep_run.hpp"
+#include "property/lockstep_seeds.hpp"
 #include "property/lockstep_world.hpp"
 #include "support/test_scale.hpp"
 #include <deepum/arena.hpp>
@@ -16,7 +17,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,14 +30,8 @@ using deepum::bytes;
 
 constexpr std::array policies{"auto", "deepum", "lru", "um"};
 
-struct outcome {
-  std::uint64_t launches = 0;
-  std::uint64_t tolerated = 0;
-  std::uint64_t failures = 0;  // of calls, because the program made them fail
-};
-
 template <class Memory>
-outcome run_alone(std::uint64_t seed, const std::string& policy) {
+lockstep_outcome run_alone(std::uint64_t seed, const std::string& policy) {
   constexpr bool paged = deepum::paged_memory_kind<Memory>;
   std::mt19937_64 random(seed * 7919);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
@@ -64,44 +58,37 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
     fake_cuda::set_delays(seed, std::chrono::microseconds(100));
   }
   if (paged && below(2) == 0) {
-    machine.host_is_limited = true;
-    fake_cuda::set_host_memory(o.live + deepum::block_size * below(4) -
-                               budget / deepum::block_size / 2 * deepum::block_size);
+    machine.host_limit = o.live / deepum::block_size + below(4) - budget / deepum::block_size / 2;
+    machine.host_keeps_all = options.evicted == deepum::cuda::evicted_chunks::host_mapped;  // launches may use it
+    fake_cuda::set_host_memory(deepum::block_size * machine.host_limit);
   }
   std::vector<std::unique_ptr<deepum::arena<Memory>>> arenas;
   arenas.push_back(std::make_unique<deepum::arena<Memory>>(
       machine.device,
       deepum::arena_options{.capacity = capacity, .device_budget = budget, .policy = policy, .log = {}}));
-  outcome done;
+  lockstep_outcome done;
   std::string why;
   {
     lockstep_run<lockstep_machine<Memory>> run(machine, arenas, o, policy + (paged ? ", paged" : ", managed"));
     why = run.run();
-    done = {run.launches(), run.tolerated(), fake_cuda::stats().failures};
+    done.launches = run.launches();
+    done.tolerated = run.tolerated();
+    done.failures = fake_cuda::stats().failures;
   }
   INFO(why);
-  REQUIRE(why.empty());
+  CHECK(why.empty());
+  done.wrong = why.empty() ? 0 : 1;
   CHECK(fake_cuda::stats().taken_in_use == 0);
   return done;
 }
 
 template <class Memory>
 void run_all(std::size_t programs) {
-  outcome all;
-  std::uint64_t first = 1;
-  if (const char* one = std::getenv("DEEPUM_TEST_SEED")) {
-    first = std::strtoull(one, nullptr, 10);
-    programs = 1;
-  }
-  for (std::uint64_t seed = first; seed < first + programs; ++seed) {
-    const outcome one = run_alone<Memory>(seed, policies[seed % policies.size()]);
-    all.launches += one.launches;
-    all.tolerated += one.tolerated;
-    all.failures += one.failures;
-  }
+  const lockstep_outcome all =
+      run_seeds(programs, [](std::uint64_t seed) { return run_alone<Memory>(seed, policies[seed % policies.size()]); });
   MESSAGE("launches: ", all.launches, ", errors that are allowed: ", all.tolerated,
           ", calls that failed: ", all.failures);
-  CHECK((all.failures != 0 || programs < 10));
+  CHECK((all.failures != 0 || all.programs < 10));
 }
 
 TEST_CASE("managed memory holds what a shadow says on the fake CUDA, whatever the program does") {

@@ -50,6 +50,25 @@ TEST_CASE("what died elsewhere is forgotten at once, what died on the device giv
   CHECK(out.commands.empty());
 }
 
+TEST_CASE("where the driver makes room for faults, a full device has room for one as long as something dead is there") {
+  block_map map = half_there();
+  map.set_budget(4);
+  detail::dead_blocks dead;
+  plan out;
+  dead.keep_room_for_faults(map, out);
+  CHECK(out.commands.empty());
+  kill(map, dead, blocks(2, 3));
+  dead.list_on_device(map);
+  dead.keep_room_for_faults(map, out);
+  CHECK(discarded(out) == numbers{2});
+  dead.keep_room_for_faults(map, out);  // it leaves already
+  CHECK(discarded(out) == numbers{2});
+  out.clear();
+  map.set_budget(5);
+  dead.keep_room_for_faults(map, out);
+  CHECK(out.commands.empty());
+}
+
 TEST_CASE("what a launch in flight may use is not given up before it is over") {
   block_map map = half_there();
   detail::dead_blocks dead;

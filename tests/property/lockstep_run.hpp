@@ -301,23 +301,36 @@ class lockstep_run {
 
   // --- launches ----------------------------------------------------------------------------------------------------
 
+  /// What becomes of a launch.
   struct expectation {
-    bool refused = false;
-    bool may_be_refused = false;
-    bool may_lack_space = false;
+    bool refused = false;         ///< it has to be refused
+    bool may_be_refused = false;  ///< where a view writes a block that the shadow does not know the launch to touch
+    bool may_lack_space = false;  ///< of the arena
+    std::size_t blocks = 0;       ///< that it needs on the device at once, with those that are kept there
   };
-  /// On memory that never faults, where a view of the host writes what is touched or lies in one block with it.
   /// @param scratch  Memory that the program does not see is touched, too.
-  [[nodiscard]] bool may_be_refused(const std::vector<piece>& touched, bool scratch) const {
-    return world_.beside_written_view(touched) || (scratch && world_.writes_views()) ||
-           (world_.paged && !world_.options.alone);  // others have views, too
+  [[nodiscard]] expectation expected(const std::vector<piece>& touched, bool refused, bool scratch) const {
+    return {.refused = refused || world_.beside_written_view(touched),
+            // where scratch memory lies is not known, and others have views, too
+            .may_be_refused = (scratch && world_.writes_views()) || (world_.paged && !world_.options.alone),
+            .may_lack_space = scratch,
+            .blocks = scratch ? std::size_t{world_.budget} : world_.busy(touched).size()};
   }
   [[nodiscard]] expectation expected(const step& s, const std::vector<shadow::named>& operands) const {
-    expectation e;
-    e.may_lack_space = s.what == kind::scratch;
-    e.refused = world_.too_large(s) || world_.memory.reads_given_up(operands);
-    e.may_be_refused = may_be_refused(shadow::pieces(operands), s.what == kind::scratch);
+    expectation e = expected(shadow::pieces(operands), world_.must_be_refused(s), s.what == kind::scratch);
+    e.blocks += world_.other_blocks(s);
     return e;
+  }
+  /// Whether memory may be short, on the device for so many blocks, or on the host for all that has contents.
+  /// @param before  `shortages()` before the call: other threads' programs make memory short, too, and end that.
+  [[nodiscard]] bool may_be_short(const deepum::error& e, std::size_t blocks, std::uint64_t before) const {
+    if (e.code() != deepum::status::out_of_device_memory && e.code() != deepum::status::out_of_host_memory) {
+      return false;
+    }
+    if (arenas_.size() != 1 || !world_.options.alone) {
+      return machine_.short_of_memory() || machine_.shortages() != before;
+    }
+    return machine_.lacks_device_memory(blocks) || machine_.lacks_host_memory(world_.blocks_with_contents());
   }
 
   /// Makes a launch. @param make  Throws where the launch is not made.
@@ -331,14 +344,12 @@ class lockstep_run {
     } catch (const body_failed&) {
       return false;
     } catch (const deepum::error& e) {
-      const bool memory_was_short =
-          e.code() == deepum::status::out_of_device_memory || e.code() == deepum::status::out_of_host_memory;
       if (expected.refused) {
         return false;
       }
       if ((expected.may_lack_space && e.code() == deepum::status::out_of_arena_space) ||
           (expected.may_be_refused && e.code() == deepum::status::invalid_argument) || must_fail ||
-          (memory_was_short && (machine_.short_of_memory() || machine_.shortages() != shortages))) {
+          may_be_short(e, expected.blocks, shortages)) {
         ++tolerated_;
         return false;
       }
@@ -372,11 +383,13 @@ class lockstep_run {
       if (!made) {
         use_again(operands, world_.paged);
       }
+    } else if (is_transfer(s.what) && !world_.must_be_refused(s)) {  // a large one is several launches: some were made
+      use_again(operands);
+      if (s.what != kind::copy_out) {
+        m.forget(s.a, false);
+      }
     } else if (!expected(s, operands).refused) {
       use_again(operands);
-      if (is_transfer(s.what) && s.what != kind::copy_out) {
-        m.forget(s.a, false);  // a large one is several launches, and some were made
-      }
     }
   }
   /// After a launch that was submitted and not made: whether what it would have written is in use again is not said.
@@ -417,6 +430,7 @@ class lockstep_run {
     const bool made = attempt(expected(outer, operands), false, [&] {
       stream.call(launcher_.text_of(outer.what), launcher_.listed(operands), [&](auto&& native) {
         m.declare(operands);
+        world_.called = shadow::pieces(operands);
         const auto own = [&] {
           (void)behind(outer.stream, shadow::pieces(operands));
           launcher_.enqueue(native, outer);
@@ -437,6 +451,7 @@ class lockstep_run {
         }
       });
     });
+    world_.called.clear();
     if (!made) {
       use_again(operands, world_.paged && outer.ends == step::ending::throws_after);
     }
@@ -458,8 +473,8 @@ class lockstep_run {
     try {
       words = std::make_unique<deepum::host_view<word>>(arena_of(s.a), m.address(s.a), m.words(s.a), s.mode);
     } catch (const deepum::error& e) {
-      const bool was_short = machine_.short_of_memory() || machine_.shortages() != shortages;
-      if (refused || (e.code() == deepum::status::out_of_host_memory && was_short)) {
+      const bool was_short = e.code() == deepum::status::out_of_host_memory && may_be_short(e, 0, shortages);
+      if (refused || was_short) {
         ++tolerated_;
         if (s.mode != deepum::access::read) {  // whether it is in use again is not said
           arena_of(s.a).mark_active(m.address(s.a), size(s.a));
@@ -521,10 +536,12 @@ class lockstep_run {
   void hold(const step& s) {
     shadow& m = world_.memory;
     const std::vector<shadow::named> operands{{s.a, deepum::access::update, true}, {s.b, deepum::access::read, true}};
-    const bool made = attempt({.refused = false, .may_be_refused = !world_.options.alone && world_.paged}, false, [&] {
-      holds_.push_back(std::make_unique<deepum::residency<typename Machine::memory_type>>(arena_of(s.a),
-                                                                                          launcher_.listed(operands)));
-    });
+    const bool made =
+        attempt({.may_be_refused = !world_.options.alone && world_.paged, .blocks = world_.busy({s.a, s.b}).size()},
+                false, [&] {
+                  holds_.push_back(std::make_unique<deepum::residency<typename Machine::memory_type>>(
+                      arena_of(s.a), launcher_.listed(operands)));
+                });
     if (!made) {
       return;
     }
@@ -587,7 +604,7 @@ class lockstep_run {
     e.refused = e.refused || m.reads_given_up(all);
     const bool scratch =
         std::any_of(g.inner.begin(), g.inner.end(), [](const step& i) { return i.what == kind::scratch; });
-    e.may_be_refused = !e.refused && may_be_refused(used, scratch);
+    e = expected(used, e.refused, scratch);
     stream_type& stream = e.refused ? *streams_[s.stream] : behind(s.stream, used);
     const bool fails = !e.refused && s.ends == step::ending::device_refuses && machine_.refuse(s);
     const bool made = attempt(e, fails, [&] { stream.launch(graphs_[s.value]); });
@@ -660,7 +677,7 @@ class lockstep_run {
       machine_.host_touched(words.data(), whole.count, deepum::access::read);
       compare(all, words, "the end");
     } catch (const deepum::error& e) {
-      if (e.code() != deepum::status::out_of_host_memory || !machine_.short_of_memory()) {
+      if (e.code() != deepum::status::out_of_host_memory || !may_be_short(e, 0, machine_.shortages())) {
         throw;
       }
       return false;

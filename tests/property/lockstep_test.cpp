@@ -1,7 +1,11 @@
 // Random programs that do all that a program may do, on the simulated GPU: after each operation the arena holds what a
-// naive shadow says, and refuses what it has to refuse. DEEPUM_TEST_SEED runs one program alone.
+// naive shadow says, and refuses what it has to refuse. DEEPUM_TEST_SEED runs one program alone, or those of a range.
+//
+// A mend that is taken out, and the seeds that found it (paged memory): `host_access::end` calls a home copy stale
+// while its block leaves; 86, 105, 120, 123, 307 among others find a wrong word in a view.
 
 #include "property/lockstep_run.hpp"
+#include "property/lockstep_seeds.hpp"
 #include "property/lockstep_world.hpp"
 #include "property/simulated_machine.hpp"
 #include "property/traffic_watch.hpp"
@@ -13,7 +17,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <random>
@@ -28,14 +31,9 @@ using namespace deepum_test;
 
 constexpr std::array policies{"auto", "deepum", "lru", "um"};
 
-struct outcome {
-  std::uint64_t launches = 0;
-  std::uint64_t tolerated = 0;
-};
-
 /// A program of its own for each seed, on a machine that the seed chooses, too.
 template <class Memory>
-outcome run_alone(std::uint64_t seed, const std::string& policy) {
+lockstep_outcome run_alone(std::uint64_t seed, const std::string& policy) {
   constexpr bool paged = paged_memory_kind<Memory>;
   std::mt19937_64 random(seed * 7919);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
@@ -52,7 +50,7 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
 
   // Little more than what does not fit on the device, where the host's memory is limited.
   const std::uint64_t needed = o.live.count / block_size.count + 2;
-  const bool few_host_blocks = paged && o.arenas == 1 && below(2) == 0;
+  const bool few_host_blocks = paged && o.arenas == 1 && below(3) != 0;
   const std::uint64_t host_blocks = few_host_blocks ? needed - o.least_budget / 2 + below(4) : 0;
   simulated_machine<Memory> machine(
       {.memory = block_size * (o.arenas * o.most_budget + (paged ? 4 : 0)),
@@ -77,34 +75,27 @@ outcome run_alone(std::uint64_t seed, const std::string& policy) {
   watch.of(arenas.front()->memory().base(), capacity / block_size, block_size.count);
   const bool driver_alone = !paged && policy == "um";  // it knows nothing of what is of any value
   const bool watched = o.time_is_virtual && !driver_alone;
-  outcome done;
+  lockstep_outcome done;
   std::string why;
   {
     lockstep_run<simulated_machine<Memory>> run(machine, arenas, o, policy + (paged ? ", paged" : ", managed"),
                                                 watched ? &watch : nullptr);
     why = run.run();
-    done = {run.launches(), run.tolerated()};
+    done.launches = run.launches();
+    done.tolerated = run.tolerated();
   }
   INFO(why);
-  REQUIRE(why.empty());
+  CHECK(why.empty());
+  done.wrong = why.empty() ? 0 : 1;
   return done;
 }
 
 template <class Memory>
 void run_all(std::size_t programs) {
-  outcome all;
-  std::uint64_t first = 1;
-  if (const char* one = std::getenv("DEEPUM_TEST_SEED")) {
-    first = std::strtoull(one, nullptr, 10);
-    programs = 1;
-  }
-  for (std::uint64_t seed = first; seed < first + programs; ++seed) {
-    const outcome one = run_alone<Memory>(seed, policies[seed % policies.size()]);
-    all.launches += one.launches;
-    all.tolerated += one.tolerated;
-  }
+  const lockstep_outcome all =
+      run_seeds(programs, [](std::uint64_t seed) { return run_alone<Memory>(seed, policies[seed % policies.size()]); });
   MESSAGE("launches: ", all.launches, ", errors that are allowed: ", all.tolerated);
-  CHECK(all.launches >= 200 * programs);
+  CHECK(all.launches >= 200 * all.programs);
 }
 
 // Ten times as many under --full: a million launches on each kind of memory, and 10^5 under each sanitizer.

@@ -49,6 +49,7 @@ struct lockstep_world {
   std::vector<view> views{};
   std::vector<hold> holds{};
   std::vector<graph> graphs{};
+  std::vector<piece> called{};  ///< operands of the calls whose bodies run now
   lockstep_options options{};
   bool paged = false;
   bool has_graphs = false;
@@ -66,6 +67,7 @@ struct lockstep_world {
     for (const hold& h : holds) {
       all.merge(memory.blocks(h.pieces, block));
     }
+    all.merge(memory.blocks(called, block));
     return all;
   }
   /// A view of the host writes a block of these. On memory that never faults launches with them are refused, whoever's
@@ -83,6 +85,18 @@ struct lockstep_world {
   [[nodiscard]] bool writes_views() const {
     return paged &&
            std::any_of(views.begin(), views.end(), [](const view& v) { return v.mode != deepum::access::read; });
+  }
+  /// Blocks that the memory has to hold: in use, or open to the host; and where the pointer is.
+  [[nodiscard]] std::size_t blocks_with_contents() const {
+    std::vector<piece> open;
+    for (const view& v : views) {
+      open.push_back(v.what);
+    }
+    std::set<std::size_t> all = memory.blocks(open, block);
+    for (std::uint8_t a = 0; a < options.arenas; ++a) {
+      all.merge(memory.live_blocks(a, block));
+    }
+    return all.size() + 1;
   }
   [[nodiscard]] bool overlaps_view(const std::vector<piece>& pieces) const {
     const std::set<std::size_t> touched = memory.blocks(pieces, block);
@@ -159,6 +173,15 @@ struct lockstep_world {
     }
     all.merge(busy(outer));
     return all.size() + other_blocks(s) <= budget;
+  }
+  /// Whether a launch or transfer has to be refused: it is too large, or reads what was given up. A managed arena does
+  /// not know another one's memory, which the driver brings like any other: it cannot say what was given up there.
+  [[nodiscard]] bool must_be_refused(const step& s) const {
+    std::vector<shadow::named> operands = memory.operands(s);
+    if (!paged) {
+      std::erase_if(operands, [&](const shadow::named& o) { return memory.of(o.what).arena != arena_of(s.stream); });
+    }
+    return too_large(s) || memory.reads_given_up(operands);
   }
   /// On memory that never faults: a launch that can never be made.
   [[nodiscard]] bool too_large(const step& s) const {

@@ -32,7 +32,7 @@ class simulated_machine {
   explicit simulated_machine(deepum::sim::device_options options)
       : device(deepum::sim::find_profile("h200_pcie5"), options),
         memory_(options.memory),
-        host_is_limited_(options.host_limit.count != 0) {}
+        host_limit_(options.host_limit) {}
 
   static const auto& fill() {
     static const deepum::sim::kernel k{
@@ -118,7 +118,15 @@ class simulated_machine {
       set_foreign_memory({});
     }
   }
-  [[nodiscard]] bool short_of_memory() const { return short_of_memory_ || host_is_limited_; }
+  [[nodiscard]] bool short_of_memory() const { return short_of_memory_ || host_limit_.count != 0; }
+  /// Whether the device has no room for so many blocks.
+  [[nodiscard]] bool lacks_device_memory(std::size_t blocks) const {
+    return short_of_memory_ && memory_.count - foreign_.load() < blocks * deepum::block_size.count;
+  }
+  /// Whether the host has no room for so many blocks.
+  [[nodiscard]] bool lacks_host_memory(std::size_t blocks) const {
+    return host_limit_.count != 0 && host_limit_.count < blocks * deepum::block_size.count;
+  }
   /// How often that has changed: another thread's program may end a shortage before this one learns what it met.
   [[nodiscard]] std::uint64_t shortages() const { return shortages_; }
 
@@ -130,14 +138,16 @@ class simulated_machine {
  private:
   void set_foreign_memory(deepum::bytes size) {
     ++shortages_;
+    foreign_ = size.count;
     short_of_memory_ = size.count != 0;
     device.set_foreign_memory(size);
   }
 
   deepum::bytes memory_;
-  bool host_is_limited_;
+  deepum::bytes host_limit_;
   std::mutex mutex_;  // of what follows, where it changes
   std::atomic<bool> short_of_memory_{false};
+  std::atomic<std::uint64_t> foreign_{0};  // bytes that others hold
   std::atomic<std::uint64_t> shortages_{0};
 };
 

@@ -74,7 +74,7 @@ class step_maker {
     --loop_left_;
     step s = loop_[at];
     s.value += s.value % 4 == 3 ? 4 : 0;
-    if (!world_.possible(s) || world_.too_large(s) || world_.memory.reads_given_up(world_.memory.operands(s))) {
+    if (!world_.possible(s) || world_.must_be_refused(s)) {
       return std::nullopt;
     }
     return s;
@@ -115,12 +115,12 @@ class step_maker {
       case kind::hint:
         return true;
       default:
-        return world_.possible(s) && !world_.too_large(s) && !world_.memory.reads_given_up(world_.memory.operands(s));
+        return world_.possible(s) && !world_.must_be_refused(s);
     }
   }
 
   std::optional<step> roll() {
-    if (world_.options.alone && dice_.below(45) == 0) {
+    if (world_.options.alone && dice_.below(30) == 0) {
       planned_ = plans_.make();
       return std::nullopt;
     }
@@ -191,7 +191,7 @@ class step_maker {
     if (!world_.possible(s, outer)) {
       return false;
     }
-    const bool refused = world_.too_large(s) || world_.memory.reads_given_up(world_.memory.operands(s));
+    const bool refused = world_.must_be_refused(s);
     return !refused || (outer.empty() && s.ends == step::ending::well && dice_.below(6) == 0);
   }
   std::optional<step> make_launch() {
@@ -208,8 +208,7 @@ class step_maker {
     step outer = dice_.launch();
     outer.by = step::route::call;
     outer.ends = dice_.below(6) == 0 ? step::ending::throws_after : step::ending::well;
-    if (outer.what == kind::chase || outer.what == kind::scratch || !allowed(outer) || world_.too_large(outer) ||
-        world_.memory.reads_given_up(world_.memory.operands(outer))) {
+    if (outer.what == kind::chase || outer.what == kind::scratch || !allowed(outer) || world_.must_be_refused(outer)) {
       return std::nullopt;
     }
     if (!world_.options.alone) {

@@ -92,9 +92,15 @@ class step_plans {
     } else {
       send_to_host(y);
     }
-    pause(120);
+    pause(90);
     add(kind::close_view).value = view;
-    press(2 + dice_.below(8));
+    for (std::uint32_t others = 2 + dice_.below(4); others > 0; --others) {
+      const piece other = some_buffer();
+      if (other.buffer != x.buffer && other.buffer != y.buffer) {
+        take_host_memory(other);
+      }
+    }
+    press(dice_.below(4));
     read(y);
   }
   /// A graph writes a part, and before it is launched its buffer is split in another way.
@@ -165,6 +171,18 @@ class step_plans {
   void send_to_host(const piece& on) {
     step& s = add(kind::hint, on);
     s.value = s.value / 4 * 4 + 1;
+  }
+  void take_host_memory(const piece& on) {
+    fill(on);
+    if (dice_.below(2) == 0) {
+      send_to_host(on);
+      pause(200);
+    } else {
+      add(kind::synchronize);
+      const auto view = static_cast<std::uint32_t>(world_.views.size());
+      read(on);
+      add(kind::close_view).value = view;
+    }
   }
   void press(std::uint32_t launches) {
     for (std::uint32_t i = 0; i < launches; ++i) {

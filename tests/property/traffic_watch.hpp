@@ -86,9 +86,22 @@ class traffic_watch {
  private:
   /// Copies that were on their way to the device may begin later than their blocks died.
   static constexpr auto grace = std::chrono::milliseconds(15);
+  /// The driver may take a block on a fault while the command that discards it is on its way.
+  static constexpr auto discarded_within = std::chrono::milliseconds(1);
 
   void see(const deepum::device_event& e) {
     using kind = deepum::device_event::kind;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto it = taken_.begin(); it != taken_.end();) {
+        if (e.what == kind::completed && e.did == deepum::action::discard && e.range.contains(it->first)) {
+          it = taken_.erase(it);
+        } else {
+          message_ = e.at > it->second.at + discarded_within ? it->second.message : message_;
+          ++it;
+        }
+      }
+    }
     const bool out = e.what == kind::departed || (e.what == kind::completed && e.did == deepum::action::clean);
     if (!out || e.began == deepum::nanoseconds{}) {
       return;
@@ -96,10 +109,16 @@ class traffic_watch {
     const std::lock_guard lock(mutex_);
     for (std::uint32_t b = e.range.begin_value(); b < e.range.end_value(); ++b) {
       if (const auto it = dead_since_.find(b); it != dead_since_.end() && e.began > it->second + grace) {
-        message_ = "block " + std::to_string(b) + (e.what == kind::departed ? " departed" : " was cleaned") +
-                   " for reason " + std::to_string(static_cast<int>(e.why)) + ": it was copied to the host at " +
-                   std::to_string(e.began.count()) + " ns, and nothing in it was of any value since " +
-                   std::to_string(it->second.count()) + " ns";
+        std::string message = "block " + std::to_string(b) + (e.what == kind::departed ? " departed" : " was cleaned") +
+                              (e.ticket == 0 ? " by the driver" : " by a command") + ", " + deepum::to_string(e.why) +
+                              ": it was copied to the host at " + std::to_string(e.began.count()) +
+                              " ns, and nothing in it was of any value since " + std::to_string(it->second.count()) +
+                              " ns";
+        if (e.ticket == 0 && e.what == kind::departed) {
+          taken_[deepum::block_id{b}] = {std::move(message), e.at};
+        } else {
+          message_ = std::move(message);
+        }
       }
     }
   }
@@ -109,6 +128,11 @@ class traffic_watch {
   std::size_t blocks_ = 0;
   std::set<std::size_t> spared_{};
   std::map<std::size_t, deepum::nanoseconds> dead_since_{};
+  struct taken {
+    std::string message{};
+    deepum::nanoseconds at{};
+  };
+  std::map<deepum::block_id, taken> taken_{};  // dead, by the driver
   std::string message_{};
 };
 

@@ -44,7 +44,8 @@ class host_access {
 
   /// Something has happened that may have made the host's copy worthless. The only place that tells the memory.
   void note_home_copy(block_id b);
-  /// Of blocks that the device has as well; from now on they count as written there.
+  /// Of blocks that the device has as well; from now on they count as written there. And of contents that are dead,
+  /// which some policies leave where they are: they are forgotten, once the device has been told.
   /// @returns  Whether there were any.
   bool give_up_home_copies();
 
@@ -57,6 +58,8 @@ class host_access {
   static constexpr bytes copies_given_up{std::uint64_t{128} << 20};  // at a time
 
   [[nodiscard]] bool may_use(block_id b, access mode) const;
+  /// Asks for dead contents to be forgotten that the host alone has. @returns  Whether some are being forgotten.
+  bool forget_dead();
   [[nodiscard]] error refusal(block_range range) const;
 
   memory_space& memory_;

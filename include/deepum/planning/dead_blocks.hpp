@@ -5,8 +5,10 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/planning/plan_writer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -64,6 +66,31 @@ class dead_blocks {
       }
     }
     noted_.resize(kept);
+  }
+  /// Takes note of what has died on the device, and leaves what is elsewhere as it is: for policies that forget nothing
+  /// before its room is needed.
+  void list_on_device(const block_map& map) {
+    listed_.resize(map.size());
+    for (const block_range range : std::exchange(noted_, {})) {
+      for (const block_id b : range) {
+        if (is_dead(map[b]) && map.present(b)) {
+          list(b);
+        }
+      }
+    }
+  }
+  /// On a full device the driver makes room for a fault itself, and copies out what it takes, dead or not. So dead
+  /// blocks give their room before there is a fault, an eighth of the budget at most, where nothing else leaves.
+  void keep_room_for_faults(const block_map& map, plan& out) {
+    const auto kept =
+        static_cast<std::int64_t>(std::clamp<std::uint32_t>(map.budget() / 8, 1, map.blocks_in(bytes_per_departure)));
+    const std::int64_t room = std::max<std::int64_t>(room_to_come(map), 0);
+    if (!map.keeps_home_copy() && room < kept &&
+        std::none_of(out.commands.begin(), out.commands.end(), [](const command& c) {
+          return c.what == action::evict || c.what == action::drop || c.what == action::discard;
+        })) {
+      (void)give_room(map, static_cast<std::size_t>(kept - room), out);
+    }
   }
   /// Plans to forget up to `count` blocks that take room on the device and that no launch in flight may use; those
   /// first that died first. @returns  How many.

@@ -3,6 +3,7 @@
 #include <deepum/core/archive.hpp>
 #include <deepum/error.hpp>
 #include <deepum/planning/chain_planner.hpp>
+#include <deepum/planning/dead_blocks.hpp>
 #include <deepum/planning/partial_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
@@ -23,10 +24,10 @@ inline namespace v0 {
 /// `history` and `pair_tables`, chaining (4.2) is `chain_planner`, pre-eviction and invalidation (5.1, 5.2)
 /// `pre_eviction`.
 ///
-/// Three things are ours. What the executing launch declares is not taken away, because the engine would wait for its
+/// Four things are ours. What the executing launch declares is not taken away, because the engine would wait for its
 /// end. The chain pauses where what is expected fills the budget. A launch whose scalars alone have changed is
-/// recognised
-/// (`policy_options::recognise`). A fault of no certain launch trains nothing.
+/// recognised (`policy_options::recognise`). Dead contents leave a full device before the driver takes their room. A
+/// fault of no certain launch trains nothing.
 class deepum_policy final : public policy {
  public:
   static constexpr std::uint32_t published_lookahead = 32;
@@ -68,15 +69,28 @@ class deepum_policy final : public policy {
 
   void on_migrated(block_range range, location to, const block_map& map) override {
     gate_.mark_dirty();
-    if (to == map.device() && options_.prefetch) {
+    if (to != map.device()) {
+      return;
+    }
+    if (options_.prefetch) {
       partial_.note(range, map);
+    }
+    for (const block_id b : range) {
+      if (options_.invalidate && detail::is_dead(map[b])) {  // a launch that was in flight when it died has brought it
+        dead_.note({b, 1});
+      }
     }
   }
   void on_live(block_range range, const block_map&) override {
     gate_.mark_dirty();
     chains_.became_live(range);
   }
-  void on_dead(block_range, launch_id /*last*/, const block_map&) override { gate_.mark_dirty(); }
+  void on_dead(block_range range, launch_id /*last*/, const block_map&) override {
+    gate_.mark_dirty();
+    if (options_.invalidate) {
+      dead_.note(range);
+    }
+  }
   void on_host_access(block_range, access, const block_map&) override { gate_.mark_dirty(); }
 
   void plan_next(const block_map& map, plan& out) override {
@@ -88,6 +102,8 @@ class deepum_policy final : public policy {
       partial_.write(map, out);
     }
     chains_.write(map, options_.prefetch, out);
+    dead_.list_on_device(map);
+    dead_.keep_room_for_faults(map, out);
   }
 
   [[nodiscard]] bool holds_launches() const override { return options_.prefetch && options_.hold_launches; }
@@ -130,6 +146,7 @@ class deepum_policy final : public policy {
   history history_;
   pair_tables tables_;
   chain_planner chains_;
+  detail::dead_blocks dead_{};
   detail::partial_blocks partial_{};
   detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/index_list.hpp>
+#include <deepum/planning/dead_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
@@ -40,9 +41,19 @@ class lru_policy final : public policy {
     gate_.mark_dirty();
     by_use_.move_to_back(fault.block.value);
   }
-  void on_migrated(block_range, location, const block_map&) override { gate_.mark_dirty(); }
+  void on_migrated(block_range range, location to, const block_map& map) override {
+    gate_.mark_dirty();
+    for (const block_id b : range) {
+      if (to == map.device() && detail::is_dead(map[b])) {  // a launch that was in flight when it died has brought it
+        dead_.note({b, 1});
+      }
+    }
+  }
   void on_live(block_range, const block_map&) override { gate_.mark_dirty(); }
-  void on_dead(block_range, launch_id, const block_map&) override { gate_.mark_dirty(); }
+  void on_dead(block_range range, launch_id, const block_map&) override {
+    gate_.mark_dirty();
+    dead_.note(range);
+  }
   void on_host_access(block_range, access, const block_map&) override { gate_.mark_dirty(); }
 
   void plan_next(const block_map& map, plan& out) override {
@@ -61,6 +72,7 @@ class lru_policy final : public policy {
         }
       }
     }
+    dead_.list_on_device(map);
     const std::int64_t room = detail::room_to_come(map);
     const std::int64_t wanted = static_cast<std::int64_t>(missing_.size());
     const std::int64_t placed = std::clamp<std::int64_t>(room + make_room(map, wanted - room, out), 0, wanted);
@@ -69,6 +81,7 @@ class lru_policy final : public policy {
       detail::append(out, {.what = action::prefetch, .why = reason::issued, .to = map.device()},
                      missing_[static_cast<std::size_t>(i)], detail::blocks_per_command(map), from);
     }
+    dead_.keep_room_for_faults(map, out);
   }
 
   [[nodiscard]] bool holds_launches() const override { return options_.hold_launches; }
@@ -85,20 +98,17 @@ class lru_policy final : public policy {
  private:
   // Blocks that nothing in flight uses leave, the least recently used first; dead contents before all others.
   std::int64_t make_room(const block_map& map, std::int64_t needed, plan& out) {
-    std::int64_t made = 0;
-    for (const bool dead : {true, false}) {
-      for (std::uint32_t i = by_use_.front(); made < needed && i != detail::index_list::none; i = by_use_.after(i)) {
-        const block_id b{i};
-        const block_state& s = map[b];
-        if (map.resident(b) && s.moving == motion::none && s.users == 0 && detail::is_dead(s) == dead) {
-          command c{.what = action::evict, .why = reason::make_room, .to = location::host()};
-          if (dead) {
-            c.what = action::discard;
-            c.why = reason::dead;
-          }
-          detail::append(out, c, b, detail::blocks_per_command(map));
-          ++made;
-        }
+    if (needed <= 0) {
+      return 0;
+    }
+    auto made = static_cast<std::int64_t>(dead_.give_room(map, static_cast<std::size_t>(needed), out));
+    for (std::uint32_t i = by_use_.front(); made < needed && i != detail::index_list::none; i = by_use_.after(i)) {
+      const block_id b{i};
+      const block_state& s = map[b];
+      if (map.resident(b) && s.moving == motion::none && s.users == 0 && !detail::is_dead(s)) {
+        detail::append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
+                       detail::blocks_per_command(map));
+        ++made;
       }
     }
     return made;
@@ -106,6 +116,7 @@ class lru_policy final : public policy {
 
   policy_options options_;
   std::deque<launch_record> in_flight_{};
+  detail::dead_blocks dead_{};
   detail::index_list by_use_{};  // blocks in the order of their last use
   std::vector<block_id> missing_{};
   detail::plan_gate gate_{};

@@ -77,7 +77,9 @@ DEEPUM_SEPARATE bool host_access::relieve() {
       }
     });
   }
-  if (state_.inward.idle()) {
+  const bool stuck = state_.room() == 0 && state_.nothing_executes() && state_.inward.issued.empty() &&
+                     state_.outward.idle() && state_.discards.idle();  // what is to come never will
+  if (state_.inward.idle() || stuck) {
     return false;
   }
   state_.policy_due = true;
@@ -110,7 +112,20 @@ DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
     state_.map.write(found[i]);
     note_home_copy(found[i]);
   }
-  return !found.empty();
+  return forget_dead() || !found.empty();
+}
+
+DEEPUM_SEPARATE bool host_access::forget_dead() {
+  if (state_.discards.demanded.empty()) {
+    for_each_block({block_id{0}, state_.map.size()}, [&](block_id b) {
+      if (state_.map[b].life != liveness::live && !state_.map.present(b) && !state_.map[b].copies.empty() &&
+          law::may_forget(facts_.of(b), law::because::died)) {
+        state_.discards.demanded.push_back({.what = action::discard, .why = reason::dead, .range = {b, 1}});
+      }
+    });
+  }
+  state_.policy_due = state_.policy_due || !state_.discards.demanded.empty();
+  return !state_.discards.demanded.empty() || !state_.discards.issued.empty();
 }
 
 DEEPUM_SEPARATE void host_access::ended(bool done) {
