@@ -192,7 +192,7 @@ bool gpu::discard(block_range range, std::uint64_t ticket) {
 void gpu::place_new(block_range range, std::uint64_t ticket) {
   note(schedule_event::make_new, range);
   for (const block_id b : range) {
-    map_.arrive(b, keeps_home_copy_);
+    keeps_home_copy_ ? map_.arrive_empty(b) : map_.arrive(b, false);
     placed_at_[b.value] = now();
   }
   report(device_event::kind::arrived, range, ticket);
@@ -322,7 +322,7 @@ void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t t
   after(time, [this, range, ticket, last, stays, began = now()] {
     out_.busy = false;
     for (const block_id b : range) {
-      stays ? map_.clean(b) : map_.depart(b);
+      stays ? (void)map_.clean(b) : map_.depart(b);
     }
     if (!stays) {
       report(device_event::kind::departed, range, ticket, reason::make_room, began);

@@ -2,7 +2,7 @@
 
 #include "replay/schedule.hpp"
 #include "replay/workload.hpp"
-#include <deepum/core/block_map.hpp>
+#include <deepum/core/block_ledger.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
@@ -147,7 +147,7 @@ class gpu {
   [[nodiscard]] bool in_use(block_id b) const;
 
   sim::event_loop loop_{};
-  block_map map_;
+  block_ledger map_;
   std::vector<nanoseconds> placed_at_;  // by block: when it got room without a copy
   link_costs costs_;
   bool keeps_home_copy_;

@@ -79,7 +79,7 @@ struct engine_bench_on {
     }
     return text;
   }
-  const block_state& state(std::uint32_t b) const { return (*script.map)[block_id{b}]; }
+  block_state state(std::uint32_t b) const { return (*script.map)[block_id{b}]; }
 
   Memory memory;
   scripted_policy::script script;

@@ -17,8 +17,8 @@ template <class Memory>
 struct bench {
   explicit bench(bool policy_holds = true)
       : gates(in, state, memory.capabilities().faults, policy_holds || !memory.capabilities().faults) {
-    state.map.set_keeps_home_copy(memory.capabilities().keeps_home_copy);
-    state.map.set_budget(4);
+    state.ledger.set_keeps_home_copy(memory.capabilities().keeps_home_copy);
+    state.ledger.set_budget(4);
     gates.work_out();
   }
   void live(std::uint64_t blocks) {

@@ -9,7 +9,7 @@ namespace advice_test {
 using namespace deepum_test;
 
 struct adviser_bench {
-  block_map map{8, location::device(), 8, um_grid};
+  block_ledger map{8, location::device(), 8, um_grid};
   advisor a{};
 
   void launch(std::uint32_t id, std::vector<block_access> accesses) {

@@ -53,7 +53,7 @@ struct trained {
 
   history launches{recognition::exact, execution_table::match::published};
   pair_tables tables{{}};
-  block_map map;
+  block_ledger map;
   chain_planner chains;
   std::uint64_t number = 0;
 };

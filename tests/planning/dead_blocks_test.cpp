@@ -13,8 +13,8 @@ using namespace deepum_test;
 using numbers = std::vector<std::uint32_t>;
 
 // Blocks 0 to 3 on the device, 4 to 7 on the host, all alive.
-block_map half_there() {
-  block_map map(8, location::device(), 8, um_grid);
+block_ledger half_there() {
+  block_ledger map(8, location::device(), 8, um_grid);
   for (const block_id b : blocks(0, 8)) {
     map.set_liveness(b, liveness::live);
     map.write_on_host(b);
@@ -24,7 +24,7 @@ block_map half_there() {
   }
   return map;
 }
-void kill(block_map& map, detail::dead_blocks& dead, block_range range) {
+void kill(block_ledger& map, detail::dead_blocks& dead, block_range range) {
   for (const block_id b : range) {
     map.set_liveness(b, liveness::unallocated);
   }
@@ -33,7 +33,7 @@ void kill(block_map& map, detail::dead_blocks& dead, block_range range) {
 numbers discarded(const plan& p) { return blocks_of_action(p.commands, action::discard); }
 
 TEST_CASE("what died elsewhere is forgotten at once, what died on the device gives its room when it is asked for") {
-  block_map map = half_there();
+  block_ledger map = half_there();
   detail::dead_blocks dead;
   kill(map, dead, blocks(2, 4));
   plan out;
@@ -51,7 +51,7 @@ TEST_CASE("what died elsewhere is forgotten at once, what died on the device giv
 }
 
 TEST_CASE("where the driver makes room for faults, a full device has room for one as long as something dead is there") {
-  block_map map = half_there();
+  block_ledger map = half_there();
   map.set_budget(4);
   detail::dead_blocks dead;
   plan out;
@@ -70,7 +70,7 @@ TEST_CASE("where the driver makes room for faults, a full device has room for on
 }
 
 TEST_CASE("what a launch in flight may use is not given up before it is over") {
-  block_map map = half_there();
+  block_ledger map = half_there();
   detail::dead_blocks dead;
   kill(map, dead, blocks(3, 2));
   map.add_user(block_id{3}, deepum::access::update);
@@ -87,7 +87,7 @@ TEST_CASE("what a launch in flight may use is not given up before it is over") {
 }
 
 TEST_CASE("what is used again is not dead any more") {
-  block_map map = half_there();
+  block_ledger map = half_there();
   detail::dead_blocks dead;
   kill(map, dead, blocks(0, 2));
   plan out;
@@ -99,7 +99,7 @@ TEST_CASE("what is used again is not dead any more") {
 }
 
 TEST_CASE("blocks without a plan leave in the order in which they came, but not what is dead, moving or gone") {
-  block_map map = half_there();
+  block_ledger map = half_there();
   detail::unplanned_blocks unplanned;
   for (const std::uint32_t b : {3U, 1U, 0U, 2U, 1U}) {
     unplanned.arrived(block_id{b});

@@ -49,7 +49,7 @@ struct bench {
   }
   numbers planned(action what) { return blocks_of_action(write().commands, what); }
 
-  block_map map;
+  block_ledger map;
   launch_predictor coming;
   detail::dead_blocks dead{};
   next_use_planner planner;

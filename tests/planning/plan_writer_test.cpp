@@ -28,7 +28,7 @@ TEST_CASE("adjacent blocks of one kind are one command, up to a limit and from a
 }
 
 TEST_CASE("a gate opens after an event and where room or budget have changed, once") {
-  block_map map(8, location::device(), 8, um_grid);
+  block_ledger map(8, location::device(), 8, um_grid);
   detail::plan_gate gate;
   CHECK(gate.open(map));
   CHECK_FALSE(gate.open(map));
@@ -43,7 +43,7 @@ TEST_CASE("a gate opens after an event and where room or budget have changed, on
 }
 
 TEST_CASE("all of a launch is there where every block is, or is dead, or where it does not fit anyway") {
-  block_map map(8, location::device(), 2, um_grid);
+  block_ledger map(8, location::device(), 2, um_grid);
   for (const block_id b : blocks(0, 8)) {
     map.set_liveness(b, liveness::live);
   }
@@ -58,7 +58,7 @@ TEST_CASE("all of a launch is there where every block is, or is dead, or where i
 }
 
 TEST_CASE("of a block that came in part the rest is fetched, once, until it is whole") {
-  block_map map(8, location::device(), 8, um_grid);
+  block_ledger map(8, location::device(), 8, um_grid);
   detail::partial_blocks partial;
   for (const std::uint32_t b : {5U, 4U, 6U}) {
     map.arrive(block_id{b}, false, b == 6);

@@ -30,7 +30,7 @@ struct bench {
   [[nodiscard]] numbers evicted() const { return blocks_of_action(out.commands, action::evict); }
   [[nodiscard]] numbers discarded() const { return blocks_of_action(out.commands, action::discard); }
 
-  block_map map;
+  block_ledger map;
   plan out;
 };
 

@@ -39,7 +39,7 @@ struct program {
   }
 
   recurring_step step;
-  block_map map{2 * launches, location::device(), 0, um_grid};
+  block_ledger map{2 * launches, location::device(), 0, um_grid};
   launch_id last{};
   std::uint32_t next = 0;
   std::uint32_t budget = 150;

@@ -64,7 +64,7 @@ struct followed_step {
     follower.look_again({b, 1});
   }
 
-  block_map map;
+  block_ledger map;
   step_follower follower{step(), {room, nanoseconds{10}, nanoseconds{10}}, 0, map};
   detail::dead_blocks dead{};
   std::set<std::uint32_t> wanted{};
@@ -102,7 +102,7 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
   for (const auto& e : expected) {
     CAPTURE(e.mib);
     // Three tensors, of which two fit: each is written, and read once more before it makes room.
-    block_map map(96, location::device(), 64, block_grid{bytes{e.mib << 20}});
+    block_ledger map(96, location::device(), 64, block_grid{bytes{e.mib << 20}});
     map.set_keeps_home_copy(true);
     step_description step;
     for (std::uint32_t k = 0; k != 12; ++k) {
@@ -167,7 +167,7 @@ step_description step_of_overwrites(std::uint32_t count, std::uint32_t each) {
 TEST_CASE(
     "room for what launches write first comes four launches ahead, and is urgent for those that are issued alone") {
   constexpr std::uint32_t count = 12;
-  block_map map(4 * count, location::device(), 24, um_grid);
+  block_ledger map(4 * count, location::device(), 24, um_grid);
   for (std::uint32_t b = 0; b != map.size(); ++b) {
     map.set_liveness(block_id{b}, liveness::inactive);
   }
@@ -198,7 +198,7 @@ TEST_CASE(
 }
 
 // What leaves behind the first launch of a step, where the first blocks have been on the device until then.
-std::vector<block_range> leaving_behind_first(const step_description& step, std::uint32_t budget, block_map& map,
+std::vector<block_range> leaving_behind_first(const step_description& step, std::uint32_t budget, block_ledger& map,
                                               std::uint32_t there) {
   for (std::uint32_t b = 0; b != map.size(); ++b) {
     map.set_liveness(block_id{b}, liveness::live);
@@ -233,7 +233,7 @@ step_description step_of_updates(const std::vector<block_range>& updated) {
 
 TEST_CASE("what leaves does so 16 MiB at a time, so that what waits for its room can come") {
   // Two tensors of 48 blocks take turns on a device that has room for one and a half.
-  block_map map(96, location::device(), 72, um_grid);
+  block_ledger map(96, location::device(), 72, um_grid);
   std::vector<std::uint32_t> leaving;
   for (const block_range blocks :
        leaving_behind_first(step_of_updates({{block_id{0}, 48}, {block_id{48}, 48}}), 72, map, 72)) {
@@ -244,7 +244,7 @@ TEST_CASE("what leaves does so 16 MiB at a time, so that what waits for its room
 
 TEST_CASE("what leaves together does so in the order of addresses, not in that of need: neighbours make one copy") {
   // Of the first eight blocks those that come first are needed first, and none may stay beside the other eight.
-  block_map map(16, location::device(), 10, um_grid);
+  block_ledger map(16, location::device(), 10, um_grid);
   const step_description step =
       step_of_updates({{block_id{0}, 8}, {block_id{8}, 8}, {block_id{0}, 4}, {block_id{4}, 4}});
   CHECK(leaving_behind_first(step, 8, map, 8) == std::vector<block_range>{{block_id{0}, 8}});
@@ -286,7 +286,7 @@ TEST_CASE("a whole step that is issued ahead drives nothing out that the plan ke
 
 TEST_CASE("of a step that is issued ahead, the first sixteen launches get room for what they write first") {
   constexpr std::uint32_t count = 40;
-  block_map map(2 * count, location::device(), 70, um_grid);
+  block_ledger map(2 * count, location::device(), 70, um_grid);
   for (std::uint32_t b = 0; b != map.size(); ++b) {
     map.set_liveness(block_id{b}, liveness::live);  // the host has said so, as it does when it issues
   }

@@ -232,6 +232,7 @@ TEST_CASE("among blocks that are not used again the least recently migrated one 
   t.resident({7, 5, 6, 8});
   t.d.issue(honest("a", {reads(0)}));
   CHECK(t.planned(action::evict) == numbers{7});
+  t.d.map.start_cleaning(block_id{6});
   t.d.map.clean(block_id{6});
   const plan p = t.d.next_plan();
   CHECK(blocks_of_action(p.commands, action::drop) == numbers{6});
@@ -241,6 +242,7 @@ TEST_CASE("among blocks that are not used again the least recently migrated one 
 TEST_CASE("a clean block that a launch in flight may touch is not dropped but evicted") {
   bench t{16, 3};
   t.resident({6, 1, 2});
+  t.d.map.start_cleaning(block_id{6});
   t.d.map.clean(block_id{6});
   for (const std::uint32_t b : {0U, 1U, 2U, 6U}) {
     t.d.issue(honest("k" + std::to_string(b), {updates(b)}));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deepum/core/block_map.hpp>
+#include <deepum/core/block_ledger.hpp>
 #include <deepum/policy/policy.hpp>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class driver {
     policy_.on_stream(stream_id{0}, {});
   }
 
-  block_map map;
+  block_ledger map;
 
   void make_live(block_range r) {
     for_each(r, [&](block_id b) { map.set_liveness(b, liveness::live); });

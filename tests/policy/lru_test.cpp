@@ -87,7 +87,7 @@ TEST_CASE_FIXTURE(fixture, "a launch is held back until what it declares is ther
 }
 
 TEST_CASE("dead contents are forgotten where they are away, and on the device when no launch may use them") {
-  block_map map(8, location::device(), 8, um_grid);
+  block_ledger map(8, location::device(), 8, um_grid);
   for (std::uint32_t b = 0; b != 6; ++b) {
     map.write_on_host(block_id{b});
     if (b >= 3) map.arrive(block_id{b}, false);  // 3, 4, 5 are on the device; 6 and 7 nowhere
@@ -123,7 +123,7 @@ TEST_CASE("dead contents are forgotten where they are away, and on the device wh
 }
 
 TEST_CASE("what is dead on the device gives as much room as is asked for, and none where it is in use again") {
-  block_map map(8, location::device(), 8, um_grid);
+  block_ledger map(8, location::device(), 8, um_grid);
   for (std::uint32_t b = 0; b != 8; ++b) {
     map.arrive(block_id{b}, false);
   }

@@ -105,7 +105,7 @@ TEST_CASE("a history that was saved and loaded goes on as if nothing had happene
 }
 
 TEST_CASE("what launches need is the same after loading, and is learned on from there") {
-  block_map all_there(law_blocks, location::device(), law_blocks, um_grid);
+  block_ledger all_there(law_blocks, location::device(), law_blocks, um_grid);
   for (std::uint32_t b = 0; b != law_blocks; ++b) {
     all_there.arrive(block_id{b}, true);
   }
@@ -293,7 +293,7 @@ TEST_CASE("a history of other parameters is refused with the reason") {
 }
 
 TEST_CASE("that a launch is not steady, and for how long, is saved") {
-  const block_map nothing_there(law_blocks, location::device(), 1, um_grid);
+  const block_ledger nothing_there(law_blocks, location::device(), 1, um_grid);
   footprint_predictor kept;
   for (std::uint32_t b = 0; b != 3; ++b) {
     REQUIRE(kept.steady(execution_id{1}));

@@ -17,7 +17,7 @@ launch_record record(std::vector<block_access> accesses, bool complete = true) {
 }
 constexpr execution_id a{1};
 constexpr execution_id b{2};
-const block_map nothing_there(10000, location::device(), 100, um_grid);
+const block_ledger nothing_there(10000, location::device(), 100, um_grid);
 
 TEST_CASE("a footprint is what was declared, in the order of addresses, each block once") {
   footprint_predictor n;
@@ -100,7 +100,7 @@ TEST_CASE(
 
 TEST_CASE("blocks that were there by chance in the runs before are learned when they have left") {
   footprint_predictor n;
-  block_map map(100, location::device(), 100, um_grid);
+  block_ledger map(100, location::device(), 100, um_grid);
   for (std::uint32_t there = 26; there != 70; ++there) {
     map.arrive(block_id{there}, true);
   }

@@ -43,7 +43,7 @@ struct program {
   [[nodiscard]] std::uint64_t next_use(std::uint32_t b) const { return coming.next_use(block_id{b}); }
 
   launch_predictor coming;
-  block_map map{16, location::device(), 8, um_grid};
+  block_ledger map{16, location::device(), 8, um_grid};
   std::uint64_t launches = 0;
 };
 

@@ -27,7 +27,7 @@ upcoming_launch launch(std::uint64_t number, std::uint32_t id, working_set n) {
 }
 
 /// Nothing is on the device at first.
-block_map some_blocks(std::uint32_t count = 24) { return {count, location::device(), count, um_grid}; }
+block_ledger some_blocks(std::uint32_t count = 24) { return {count, location::device(), count, um_grid}; }
 
 /// The launches that may be the next to use a block which is not on the device.
 std::set<std::size_t> marked_missing(const upcoming_launches& u) {
@@ -47,7 +47,7 @@ std::set<std::size_t> marked_kept(const upcoming_launches& u) {
 }
 
 TEST_CASE("the next use of a block is the nearest launch that needs it") {
-  const block_map map = some_blocks();
+  const block_ledger map = some_blocks();
   upcoming_launches u;
   CHECK_FALSE(u.issue(launch(1, 1, needs({blocks(0, 2)})), map));
   u.predict(execution_id{2}, needs({blocks(2)}), map);
@@ -63,7 +63,7 @@ TEST_CASE("the next use of a block is the nearest launch that needs it") {
 }
 
 TEST_CASE("a launch that comes as predicted keeps the predictions behind it, another one removes them") {
-  const block_map map = some_blocks();
+  const block_ledger map = some_blocks();
   upcoming_launches u;
   u.issue(launch(1, 1, needs({blocks(0)})), map);
   u.predict(execution_id{2}, needs({blocks(1)}), map);
@@ -80,7 +80,7 @@ TEST_CASE("a launch that comes as predicted keeps the predictions behind it, ano
 }
 
 TEST_CASE("the launch that uses a block next is marked when the block comes or leaves, or an earlier use is over") {
-  block_map map = some_blocks();
+  block_ledger map = some_blocks();
   upcoming_launches u;
   u.predict(execution_id{1}, needs({blocks(0)}), map);
   u.predict(execution_id{2}, needs({blocks(5)}), map);
@@ -107,7 +107,7 @@ TEST_CASE("the launch that uses a block next is marked when the block comes or l
 }
 
 TEST_CASE("a block on the device that loses its last use is told once") {
-  block_map map = some_blocks();
+  block_ledger map = some_blocks();
   upcoming_launches u;
   u.predict(execution_id{1}, needs({blocks(0, 2)}), map);
   u.predict(execution_id{2}, needs({blocks(1)}), map);
@@ -132,7 +132,7 @@ TEST_CASE("next uses are those of a naive twin under random operations, and no l
     }
     return needs(std::move(r));
   };
-  block_map map = some_blocks(block_count);
+  block_ledger map = some_blocks(block_count);
   upcoming_launches u;
   std::deque<std::pair<bool, working_set>> twin;  // issued, needs
   std::deque<std::uint32_t> ids;
@@ -250,7 +250,7 @@ TEST_CASE("next uses are those of a naive twin under random operations, and no l
 }
 
 TEST_CASE("while it is of no interest which launch uses a block next, that takes no memory") {
-  const block_map map = some_blocks(1000);
+  const block_ledger map = some_blocks(1000);
   upcoming_launches u;
   u.predict(execution_id{1}, needs({blocks(0, 900)}), map);
   const bytes tracked = u.memory();

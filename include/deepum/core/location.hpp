@@ -20,6 +20,8 @@ class location {
   [[nodiscard]] static constexpr location device(unsigned index = 0) {
     return location{static_cast<std::uint8_t>(index + 1)};
   }
+  /// The place of that index.
+  [[nodiscard]] static constexpr location at(unsigned index) { return location{static_cast<std::uint8_t>(index)}; }
 
   [[nodiscard]] constexpr bool is_host() const { return index_ == 0; }
   [[nodiscard]] constexpr unsigned index() const { return index_; }

@@ -91,7 +91,7 @@ class demand_pager {
   static constexpr std::uint64_t launches_of_shortage = 1024;  // that finish before more memory is tried for
 
   [[nodiscard]] std::string in_bytes(std::uint64_t blocks) const {
-    return std::to_string((state_.map.grid().block() * blocks).count);
+    return std::to_string((state_.ledger.grid().block() * blocks).count);
   }
   [[nodiscard]] std::string too_large(const std::string& name, std::uint64_t blocks) const;
   /// The oldest launch that is held back and that something else than the program can help.

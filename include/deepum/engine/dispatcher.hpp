@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -81,7 +82,7 @@ class dispatcher {
   accounting& account_;
   const engine_options& options_;
   std::uint64_t next_ticket_ = 1;
-  std::uint64_t plans_ = 0;  // that superseded others
+  std::vector<bool> planned_{};  // blocks that the last plan which superseded others prefetches, or that were cancelled
 };
 
 }  // namespace detail

@@ -52,7 +52,7 @@ class event_intake {
   /// A command is done, or has failed. Blocks that it did not report stayed where they were.
   /// @param again  It failed for a reason that is gone.
   void retire(std::uint64_t ticket, bool done, bool again = false);
-  void retire(block_id b, const command& c, bool done);
+  void retire(block_id b, location changed, const command& c, bool done);
   void moved() {
     if (pager_ != nullptr) {
       pager_->moved();
@@ -67,10 +67,9 @@ class event_intake {
   block_contents& contents_;
   launch_ends& ends_;
   accounting& account_;
-  std::uint64_t clock_ = 0;                   // orders arrivals and finishes
-  std::uint64_t incomplete_finished_at_ = 0;  // when a launch finished last that may have used any block
-  bool host_copies_stay_;                     // blocks may be current both here and on the host
-  bool saw_faults_;                           // a feed told of faults in the beginning
+  std::uint32_t incomplete_finished_ = 1;  // launches that may have used any block, and one
+  bool host_copies_stay_;                  // blocks may be current both here and on the host
+  bool saw_faults_;                        // a feed told of faults in the beginning
 };
 
 }  // namespace detail

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
-#include <deepum/core/block_map.hpp>
+#include <deepum/core/block_record.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/engine/memory_space.hpp>

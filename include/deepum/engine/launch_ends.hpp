@@ -19,7 +19,7 @@ class launch_ends {
 
   /// The launch is not in flight any more.
   void ended(launch_id id, stream_id stream) {
-    policy_.on_finish(id, stream, state_.map);
+    policy_.on_finish(id, stream, state_.ledger);
     give_back_if_over(stream);
   }
   /// No more launches come on the stream.

@@ -37,7 +37,7 @@ struct engine_rooms {
       : options(with_depth(std::move(given), space.capabilities())),
         chooser(std::move(chosen)),
         state(static_cast<std::uint32_t>(space.capacity() / space.block()), space.place(), space.block()),
-        claims(space.capabilities().faults ? nullptr : std::make_unique<block_claims>(state.map.size())),
+        claims(space.capabilities().faults ? nullptr : std::make_unique<block_claims>(state.ledger)),
         facts(state, claims.get()),
         host(claims ? std::make_unique<host_access>(space, state, *chooser, *claims, facts) : nullptr),
         pager(host ? std::make_unique<demand_pager>(space, state, *chooser, *claims, facts, *host) : nullptr),
@@ -50,7 +50,7 @@ struct engine_rooms {
         events_in(space, state, *chooser, claims.get(), pager.get(), contents, ends, account),
         out(space, state, facts, account, options),
         room(space, state, pager.get(), pressure, account, options) {
-    state.map.set_keeps_home_copy(space.capabilities().keeps_home_copy);
+    state.ledger.set_keeps_home_copy(space.capabilities().keeps_home_copy);
   }
 
   engine_options options;

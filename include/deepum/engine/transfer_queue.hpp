@@ -14,6 +14,7 @@ namespace detail {
 struct outstanding {
   std::uint64_t ticket = 0;
   command what{};
+  bool room_only = false;  ///< inward: no contents come
 };
 
 /// The commands of one direction: those that wait, and those that the device has.

@@ -15,7 +15,7 @@ namespace detail {
 
 DEEPUM_SEPARATE void accounting::count(traffic& t, reason why, bool copied) const {
   ++t.blocks[static_cast<unsigned>(why)];
-  t.bytes[static_cast<unsigned>(why)] += copied ? state_.map.grid().block().count : 0;
+  t.bytes[static_cast<unsigned>(why)] += copied ? state_.ledger.grid().block().count : 0;
 }
 
 DEEPUM_SEPARATE void accounting::failed(const char* what) {

@@ -81,8 +81,8 @@ DEEPUM_SEPARATE bool admission::facts_allow(const launch_record& record) const {
   if (claims_ != nullptr || !state_.discards.issued.empty()) {
     for_each_declared_block(record, [&](block_id b) {
       // A view that writes has what it asked for when the block is not there, and not before.
-      const bool with_host = facts_.with_host(b) && !state_.map.ready(b);
-      allow = allow && !state_.note(b).discarding && !with_host;
+      const bool with_host = facts_.with_host(b) && !state_.ledger.ready(b);
+      allow = allow && !state_.ledger.of(b)->forgetting && !with_host;
     });
   }
   return allow;
@@ -95,7 +95,7 @@ DEEPUM_SEPARATE bool admission::memory_allows(const launch_record& record) const
 DEEPUM_SEPARATE bool admission::policy_allows(const launch_record& record) const {
   // Where memory never faults, the policy was waited for while the launch's blocks were brought.
   return pager_ != nullptr || !policy_.holds_launches() || !gates_.pressed() || state_.paused() ||
-         policy_.ready(record.id, record.stream, state_.map);
+         policy_.ready(record.id, record.stream, state_.ledger);
 }
 
 DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id stream) {
@@ -103,7 +103,7 @@ DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id strea
   launch_record record = *state_.launches.finish(id, {}, state_.last_finish, false);
   contents_.remember(record);
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) { state_.map.remove_user(b, a.mode); });
+    for_each_block(a.range, [&](block_id b) { state_.ledger.remove_user(b, a.mode); });
   }
   ends_.ended(id, stream);
   if (pager_ != nullptr) {
@@ -129,7 +129,7 @@ DEEPUM_SEPARATE bool admission::fits_beside(launch_id id, stream_id stream,
   for (const auto& [which, on] : others) {
     add(which, on);
   }
-  return distinct_blocks(together) <= state_.map.budget();
+  return distinct_blocks(together) <= state_.ledger.budget();
 }
 
 DEEPUM_SEPARATE void admission::release(held_launches::iterator it) {

@@ -12,11 +12,11 @@ inline namespace v0 {
 namespace detail {
 
 DEEPUM_SEPARATE void block_contents::written(block_id b) {
-  if (state_.map.hollow(b)) {
+  if (state_.ledger.hollow(b)) {
     return;
   }
-  const bool newly = !state_.map[b].dirty;
-  state_.map.write(b);
+  const bool newly = !state_.ledger.dirty(b);
+  state_.ledger.write(b);
   if (newly) {
     note_home_copy(b);
   }
@@ -25,9 +25,7 @@ DEEPUM_SEPARATE void block_contents::written(block_id b) {
 DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
-      if (state_.note(b).forgotten_by == record.id.value) {
-        state_.note(b).forgotten_by = 0;
-        state_.map.remember(b);
+      if (state_.ledger.remember(b, record.id)) {
         leave_if_hollow(b);
       }
     });
@@ -35,7 +33,7 @@ DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
 }
 
 DEEPUM_SEPARATE void block_contents::leave_if_hollow(block_id b) {
-  if (state_.map.keeps_home_copy() && state_.map.hollow(b) && state_.still(b)) {
+  if (state_.ledger.keeps_home_copy() && state_.ledger.hollow(b) && state_.still(b)) {
     state_.outward.requested.push_back(
         {.what = action::drop, .why = reason::requested, .to = location::host(), .range = {b, 1}});
     state_.policy_due = true;
@@ -43,9 +41,8 @@ DEEPUM_SEPARATE void block_contents::leave_if_hollow(block_id b) {
 }
 
 DEEPUM_SEPARATE void block_contents::forgotten(block_id b) {
-  state_.map.discard(b);
-  state_.note(b).prefetched_at = 0;
-  state_.note(b).discarding = false;
+  state_.ledger.discard(b);
+  (void)state_.ledger.note_unused(b, 0);
   note_home_copy(b);
   ++state_.statistics.discarded;
 }

@@ -13,22 +13,22 @@ inline namespace v0 {
 namespace detail {
 
 DEEPUM_SEPARATE void budget::refresh() {
-  const bytes block = state_.map.grid().block();
+  const bytes block = state_.ledger.grid().block();
   std::uint64_t most = options_.budget / block;
   if (options_.budget.count == 0) {
-    // Blocks on their way hold room in the map, but perhaps no memory yet: they count as not there.
-    const bytes available = memory_.free_memory() + block * (state_.map.occupied() - state_.map.arriving());
+    // Blocks on their way hold room in the ledger, but perhaps no memory yet: they count as not there.
+    const bytes available = memory_.free_memory() + block * (state_.ledger.occupied() - state_.ledger.arriving());
     most = available > options_.headroom ? (available - options_.headroom) / block : 0;
   }
-  state_.map.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.map.size())));
+  state_.ledger.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.ledger.size())));
   // Of what others leave, changes of a tenth are worth a line.
-  if (options_.budget.count == 0 && state_.map.budget() < said_ - said_ / 10) {
-    account_.log("the budget is " + std::to_string((block * state_.map.budget()).count) +
+  if (options_.budget.count == 0 && state_.ledger.budget() < said_ - said_ / 10) {
+    account_.log("the budget is " + std::to_string((block * state_.ledger.budget()).count) +
                  " bytes now: others hold more of the device");
   }
-  if (options_.budget.count != 0 || state_.map.budget() < said_ - said_ / 10 ||
-      state_.map.budget() > said_ + said_ / 10) {
-    said_ = state_.map.budget();
+  if (options_.budget.count != 0 || state_.ledger.budget() < said_ - said_ / 10 ||
+      state_.ledger.budget() > said_ + said_ / 10) {
+    said_ = state_.ledger.budget();
   }
   if (pager_ != nullptr) {
     pager_->budget_changed();

@@ -34,22 +34,22 @@ DEEPUM_SEPARATE void demand_pager::check(launch_record& record) {
   const bool complete = std::exchange(record.complete, true);
   if (!complete) {
     for_each_run(
-        {block_id{0}, state_.map.size()}, [&](block_id b) { return state_.map[b].life == liveness::live; },
+        {block_id{0}, state_.ledger.size()}, [&](block_id b) { return state_.ledger.life(b) == liveness::live; },
         [&](block_range run) {
           record.accesses.push_back({run, access::update});
         });
   }
-  if (const std::uint64_t needed = distinct_blocks(record); needed > state_.map.budget()) {
+  if (const std::uint64_t needed = distinct_blocks(record); needed > state_.ledger.budget()) {
     throw error(status::out_of_device_memory,
                 complete
                     ? too_large(record.name, needed)
                     : "launch '" + record.name + "' may touch more than it declares, and all that is allocated, " +
-                          in_bytes(needed) + " bytes, does not fit the budget of " + in_bytes(state_.map.budget()) +
+                          in_bytes(needed) + " bytes, does not fit the budget of " + in_bytes(state_.ledger.budget()) +
                           "; declare its operands: reads(p, n), updates(p, n), overwrites(p, n)");
   }
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
-      if (claims_[b].host_writes != 0) {
+      if (facts_.with_host(b)) {
         throw error(status::invalid_argument,
                     "launch '" + record.name +
                         "' touches memory that a host view is writing, or that lies in one block of " + in_bytes(1) +
@@ -67,15 +67,17 @@ DEEPUM_SEPARATE bool demand_pager::all_of_it_there(const launch_record& record) 
 DEEPUM_SEPARATE void demand_pager::begin(const launch_record& record) {
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
-      state_.note(b).written_during_write_back = state_.note(b).written_during_write_back || a.mode != access::read;
-      state_.map.touch_migrated(b);
+      if (a.mode != access::read) {
+        state_.ledger.may_be_written(b);
+      }
+      state_.ledger.touch_migrated(b);
     });
   }
 }
 
 DEEPUM_SEPARATE error demand_pager::refusal(const launch_record& record) const {
   const std::uint64_t needed = distinct_blocks(record);
-  if (needed > state_.map.budget()) {
+  if (needed > state_.ledger.budget()) {
     return error(status::out_of_device_memory, too_large(record.name, needed));
   }
   const std::string why = memory_.last_failure();
@@ -97,7 +99,7 @@ DEEPUM_SEPARATE void demand_pager::serve() {
     const launch_record& record = *state_.launches.find(next->id, next->stream);
     claims_.serve(record);
     if (next->forced || !policy_.holds_launches() || state_.paused() ||
-        policy_.ready(next->id, next->stream, state_.map)) {
+        policy_.ready(next->id, next->stream, state_.ledger)) {
       missing = demand(record, std::exchange(next->faulted, true));
     }
   }
@@ -138,7 +140,7 @@ DEEPUM_SEPARATE void demand_pager::ended(const command& c, bool done, bool again
     return;
   }
   if (!done && c.why == reason::fault && !memory_.host_is_full()) {
-    state_.fitted = state_.map.occupied() - state_.map.arriving();
+    state_.fitted = state_.ledger.occupied() - state_.ledger.arriving();
     state_.short_until = state_.statistics.finished + launches_of_shortage;
   }
   if (!for_launch) {
@@ -167,15 +169,15 @@ DEEPUM_SEPARATE bool demand_pager::may_try_again() {
 }
 
 DEEPUM_SEPARATE void demand_pager::budget_changed() {
-  memory_.set_limit(state_.map.budget());
+  memory_.set_limit(state_.ledger.budget());
   state_.short_until = 0;
-  budget_now_.store(state_.map.budget(), std::memory_order_relaxed);
-  state_.all_there = state_.all_there && state_.map.occupied() <= state_.map.budget();
+  budget_now_.store(state_.ledger.budget(), std::memory_order_relaxed);
+  state_.all_there = state_.all_there && state_.ledger.occupied() <= state_.ledger.budget();
 }
 
 DEEPUM_SEPARATE std::string demand_pager::too_large(const std::string& name, std::uint64_t blocks) const {
   return "launch '" + name + "' touches " + in_bytes(blocks) + " bytes, counted in whole blocks of " +
-         std::to_string(state_.map.grid().block().count) + "; the budget is " + in_bytes(state_.map.budget()) +
+         std::to_string(state_.ledger.grid().block().count) + "; the budget is " + in_bytes(state_.ledger.budget()) +
          ": raise it, or launch less at a time";
 }
 
@@ -186,7 +188,7 @@ DEEPUM_SEPARATE held_launch* demand_pager::next_served() {
       continue;
     }
     const launch_record& record = *state_.launches.find(h.id, h.stream);
-    if (distinct_blocks(record) > state_.map.budget()) {
+    if (distinct_blocks(record) > state_.ledger.budget()) {
       h.unsatisfiable = true;
     } else if (!awaits_program(record)) {
       found = &h;
@@ -203,9 +205,9 @@ DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) c
   if (!awaits && claims_.blocks_of_holds() != 0) {
     std::uint64_t beside = 0;
     for_each_distinct_run(record, [&](block_range run) {
-      for_each_block(run, [&](block_id b) { beside += claims_[b].holds == 0 ? 1 : 0; });
+      for_each_block(run, [&](block_id b) { beside += state_.ledger.of(b)->holds == 0 ? 1 : 0; });
     });
-    awaits = beside + claims_.blocks_of_holds() > state_.map.budget();
+    awaits = beside + claims_.blocks_of_holds() > state_.ledger.budget();
   }
   return awaits;
 }
@@ -213,7 +215,7 @@ DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) c
 DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
   for (const block_access& a : record.accesses) {
     for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
-      if (!state_.map.ready(block_id{b})) {
+      if (!state_.ledger.ready(block_id{b})) {
         return false;
       }
     }
@@ -225,14 +227,14 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
   std::uint64_t missing = 0;
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
-      if (state_.map.present(b) && state_.map[b].moving != motion::leaving && !state_.map.hollow(b)) {
+      if (state_.ledger.present(b) && state_.ledger.moving(b) != motion::leaving && !state_.ledger.hollow(b)) {
         return;
       }
       ++missing;
       if (!notified) {
         ++state_.statistics.faults;
         policy_.on_fault({b, a.mode == access::read ? access::read : access::update, record.id, memory_.now()},
-                         state_.map);
+                         state_.ledger);
       }
       demand(b, reason::fault);
     });
@@ -245,14 +247,14 @@ DEEPUM_SEPARATE void demand_pager::demand(block_id b, reason why) {
   if (!queue.empty() && queue.back().range.end_value() == b.value) {
     ++queue.back().range.count;
   } else {
-    queue.push_back({.what = action::prefetch, .why = why, .to = state_.map.device(), .range = {b, 1}});
+    queue.push_back({.what = action::prefetch, .why = why, .to = state_.ledger.device(), .range = {b, 1}});
   }
 }
 
 DEEPUM_SEPARATE void demand_pager::bring_all() {
-  for_each_block({block_id{0}, state_.map.size()}, [&](block_id b) {
-    if (state_.map[b].life != liveness::live || state_.map.present(b) || !state_.still(b) ||
-        claims_[b].host_views != 0) {
+  for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
+    if (state_.ledger.life(b) != liveness::live || state_.ledger.present(b) || !state_.still(b) ||
+        state_.ledger.of(b)->host_views != 0) {
       return;
     }
     demand(b, reason::predicted);
@@ -260,14 +262,14 @@ DEEPUM_SEPARATE void demand_pager::bring_all() {
 }
 
 DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
-  const std::uint64_t staying = state_.map.occupied() - state_.map.leaving() + missing;
+  const std::uint64_t staying = state_.ledger.occupied() - state_.ledger.leaving() + missing;
   std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, state_.most_on_device());
   for (const bool dead : {true, false}) {
     if (surplus == 0) {
       return;
     }
-    state_.map.for_each_least_recently_migrated([&](block_id b) {
-      if ((state_.map[b].life != liveness::live && state_.map[b].users == 0) != dead || !state_.still(b) ||
+    state_.ledger.for_each_least_recently_migrated([&](block_id b) {
+      if ((state_.ledger.life(b) != liveness::live && state_.ledger.users(b) == 0) != dead || !state_.still(b) ||
           facts_.in_use(b)) {
         return true;
       }
@@ -284,13 +286,13 @@ DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
 
 DEEPUM_SEPARATE void demand_pager::look_for_all() {
   if (state_.all_there || state_.oversubscribed() || !state_.held.empty() || !state_.inward.idle() ||
-      !state_.outward.idle() || !state_.discards.idle() || state_.map.occupied() > state_.map.budget()) {
+      !state_.outward.idle() || !state_.discards.idle() || state_.ledger.occupied() > state_.ledger.budget()) {
     return;
   }
-  for (std::uint32_t b = 0; b < state_.map.size(); ++b) {
-    const block_state& s = state_.map[block_id{b}];
-    if (claims_[block_id{b}].host_writes != 0 ||
-        ((s.life == liveness::live || s.users != 0) && !state_.map.ready(block_id{b}))) {
+  for (std::uint32_t b = 0; b < state_.ledger.size(); ++b) {
+    const block_view block = state_.ledger.of(block_id{b});
+    if (block->host_writes != 0 ||
+        ((block->life == liveness::live || block->users != 0) && !state_.ledger.ready(block_id{b}))) {
       return;
     }
   }

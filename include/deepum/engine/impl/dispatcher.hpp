@@ -30,7 +30,7 @@ DEEPUM_SEPARATE void dispatcher::dispatch() {
 DEEPUM_SEPARATE void dispatcher::issue_urgent() {
   for (command c : state_.inward.urgent) {
     for_each_run(
-        c.range, [&](block_id b) { return state_.note(b).read_mostly; },  // not yet ended for an earlier launch
+        c.range, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },  // not yet ended for an earlier launch
         [&](block_range run) {
           c.range = run;
           advise(c);
@@ -41,10 +41,10 @@ DEEPUM_SEPARATE void dispatcher::issue_urgent() {
 
 DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
   if (made.supersedes) {
-    ++plans_;
+    planned_.assign(state_.ledger.size(), false);
     for (const command& c : made.commands) {
       if (c.what == action::prefetch) {
-        for_each_block(c.range, [&](block_id b) { state_.note(b).planned_in = plans_; });
+        for_each_block(c.range, [&](block_id b) { planned_[b.value] = true; });
       }
     }
     for (const command& c : state_.inward.planned) {
@@ -56,7 +56,7 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
   }
   for (const command& c : made.commands) {
     if (c.what == action::clean &&
-        !state_.map.keeps_home_copy()) {  // a copy that leaves the device's one is something else there
+        !state_.ledger.keeps_home_copy()) {  // a copy that leaves the device's one is something else there
       state_.statistics.dropped += c.range.count;
     } else if (c.what == action::discard) {
       enqueue_discard(c);
@@ -69,7 +69,7 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
 DEEPUM_SEPARATE void dispatcher::enqueue_discard(command c) {
   block_range rest = c.range;
   while (!rest.empty()) {
-    const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return state_.map[b].life != liveness::live; });
+    const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return state_.ledger.life(b) != liveness::live; });
     if (dead > 0) {
       c.range = {rest.first, dead};
       state_.discards.planned.push_back(c);
@@ -84,7 +84,8 @@ DEEPUM_SEPARATE void dispatcher::enqueue_discard(command c) {
 DEEPUM_SEPARATE void dispatcher::cancel(const command& c) {
   if (c.what == action::prefetch) {
     for_each_block(c.range, [&](block_id b) {
-      if (std::exchange(state_.note(b).planned_in, plans_) != plans_) {
+      if (!planned_[b.value]) {
+        planned_[b.value] = true;
         ++state_.statistics.prefetches_cancelled;
       }
     });
@@ -100,16 +101,15 @@ DEEPUM_SEPARATE void dispatcher::issue_inward() {
       continue;
     }
     if (c.why != reason::requested && c.why != reason::fault && state_.paused()) {
-      ++plans_;
-      cancel(c);
+      state_.statistics.prefetches_cancelled += c.range.count;
       queue->pop_front();
       continue;
     }
     const bool keep = c.why == reason::keep;
     advance(c.range, count_prefix(c.range, [&](block_id b) {
-              return state_.map[b].life == liveness::unallocated ||
-                     (state_.map.present(b) != keep && !state_.going(b)) || facts_.with_host(b) ||
-                     (keep && state_.note(b).ticket != 0);
+              return state_.ledger.life(b) == liveness::unallocated ||
+                     (state_.ledger.present(b) != keep && !state_.going(b)) || facts_.with_host(b) ||
+                     (keep && state_.ledger.of(b).has_ticket());
             }));
     if (c.range.empty()) {
       queue->pop_front();
@@ -118,8 +118,8 @@ DEEPUM_SEPARATE void dispatcher::issue_inward() {
     if (state_.going(c.range.first)) {
       return;  // it can come back when it has left
     }
-    if (keep && state_.map.keeps_home_copy()) {  // no driver looks at the order
-      state_.map.touch_migrated(c.range.first);
+    if (keep && state_.ledger.keeps_home_copy()) {  // no driver looks at the order
+      state_.ledger.touch_migrated(c.range.first);
       advance(c.range, 1);
       continue;
     }
@@ -133,24 +133,24 @@ DEEPUM_SEPARATE void dispatcher::issue_inward() {
       queue->pop_front();
       continue;
     }
-    const bool empty = state_.map[c.range.first].copies.empty();
-    const bool at_once = state_.map.keeps_home_copy() && empty;  // no copy, so the link does not matter
+    const bool empty = state_.ledger.nowhere(c.range.first);
+    const bool at_once = state_.ledger.keeps_home_copy() && empty;  // no copy, so the link does not matter
     if (!at_once && full(state_.inward)) {
       return;
     }
     const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(state_.inward));
     const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
-      return (keep ? stays(b) : law::may_arrive(facts_.of(b))) &&
-             (!state_.map.keeps_home_copy() || state_.map[b].copies.empty() == empty);
+      return (keep ? stays(b) : facts_.may_arrive(b)) &&
+             (!state_.ledger.keeps_home_copy() || state_.ledger.nowhere(b) == empty);
     });
     const command piece = take_piece(*queue, run);
     if (const std::uint64_t ticket = begin(state_.inward, piece, bring(piece.range, empty), "a prefetch")) {
+      state_.inward.issued.back().room_only = at_once;
+      const location here = state_.ledger.device();
       for_each_block(piece.range, [&](block_id b) {
-        state_.note(b).ticket = ticket;
-        state_.note(b).room_only = at_once;
-        state_.note(b).late = false;
+        state_.ledger.give_ticket(b, here, ticket);
         if (!keep) {
-          state_.map.start_arriving(b);
+          state_.ledger.start_arriving(b, here, at_once ? here : location::host());
         }
       });
     }
@@ -166,7 +166,7 @@ DEEPUM_SEPARATE void dispatcher::advise(const command& c) {
     return;
   }
   if (c.hint == advice::set_read_mostly || c.hint == advice::unset_read_mostly) {
-    for_each_block(c.range, [&](block_id b) { state_.note(b).read_mostly = c.hint == advice::set_read_mostly; });
+    for_each_block(c.range, [&](block_id b) { state_.ledger.set_read_mostly(b, c.hint == advice::set_read_mostly); });
   }
 }
 
@@ -181,14 +181,14 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
       continue;
     }
     const auto refuses = [&](block_id b) {  // what is being cleaned may be dropped when it is done
-      return c.what == action::drop && state_.map.resident(b) && state_.map[b].moving != motion::cleaning &&
-             !law::may_release(facts_.of(b));
+      return c.what == action::drop && state_.ledger.resident(b) && state_.ledger.moving(b) != motion::cleaning &&
+             !facts_.may_release(b);
     };
     while (!c.range.empty() && refuses(c.range.first)) {
       ++state_.statistics.refused;
       advance(c.range, 1);
     }
-    advance(c.range, count_prefix(c.range, [&](block_id b) { return !state_.map.present(b) || state_.going(b); }));
+    advance(c.range, count_prefix(c.range, [&](block_id b) { return !state_.ledger.present(b) || state_.going(b); }));
     if (c.range.empty()) {
       queue->pop_front();
       continue;
@@ -199,16 +199,16 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
       advance(c.range, kept);
       continue;
     }
-    const bool droppable = law::may_release(facts_.of(c.range.first));
-    const bool at_once = state_.map.keeps_home_copy() && droppable;  // no copy, so the link does not matter
+    const bool droppable = facts_.may_release(c.range.first);
+    const bool at_once = state_.ledger.keeps_home_copy() && droppable;  // no copy, so the link does not matter
     if (!at_once && full(state_.outward)) {
       return;
     }
     const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(state_.outward));
     const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
-      const law::block_facts f = facts_.of(b);
-      return law::may_leave(f) && (c.what != action::drop || law::may_release(f)) &&
-             (!state_.map.keeps_home_copy() || law::may_release(f) == droppable);
+      const bool release = facts_.may_release(b);
+      return (c.what != action::drop || release) && (!state_.ledger.keeps_home_copy() || release == droppable) &&
+             facts_.may_leave(b);
     });
     if (run == 0) {
       if (refuses(c.range.first)) {
@@ -222,26 +222,26 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
     }
     if (const std::uint64_t ticket = begin(state_.outward, piece, send_away(piece), "an eviction")) {
       for_each_block(piece.range, [&](block_id b) {
-        state_.note(b).ticket = ticket;
-        state_.map.start_leaving(b);
+        state_.ledger.give_ticket(b, state_.ledger.device(), ticket);
+        state_.ledger.start_leaving(b);
       });
     }
   }
 }
 
 DEEPUM_SEPARATE bool dispatcher::bring(block_range range, bool empty) {
-  return state_.map.keeps_home_copy() && empty ? memory_.populate(range, next_ticket_)
-                                               : memory_.prefetch(range, next_ticket_);
+  return state_.ledger.keeps_home_copy() && empty ? memory_.populate(range, next_ticket_)
+                                                  : memory_.prefetch(range, next_ticket_);
 }
 
 DEEPUM_SEPARATE bool dispatcher::send_away(const command& c) {
-  return state_.map.keeps_home_copy() && c.what == action::drop ? memory_.drop(c.range, next_ticket_)
-                                                                : memory_.evict(c.range, next_ticket_);
+  return state_.ledger.keeps_home_copy() && c.what == action::drop ? memory_.drop(c.range, next_ticket_)
+                                                                   : memory_.evict(c.range, next_ticket_);
 }
 
 DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
   command& c = queue.front();
-  const auto may_be_copied = [&](block_id b) { return law::may_copy_out(facts_.of(b), c.why == reason::host); };
+  const auto may_be_copied = [&](block_id b) { return facts_.may_copy_home(b, c.why == reason::host); };
   advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_be_copied(b); }));
   if (c.range.empty()) {
     queue.pop_front();
@@ -253,9 +253,8 @@ DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
   if (const std::uint64_t ticket =
           begin(state_.outward, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
     for_each_block(piece.range, [&](block_id b) {
-      state_.note(b).ticket = ticket;
-      state_.note(b).written_during_write_back = false;
-      state_.map.start_cleaning(b);
+      state_.ledger.give_ticket(b, location::host(), ticket);
+      state_.ledger.start_cleaning(b);
     });
   }
 }
@@ -263,7 +262,7 @@ DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
 DEEPUM_SEPARATE void dispatcher::issue_discards() {
   for (; !state_.discards.demanded.empty(); state_.discards.demanded.pop_front()) {
     const block_id b = state_.discards.demanded.front().range.first;
-    if (law::may_forget(facts_.of(b), law::because::died)) {
+    if (facts_.may_forget(b, law::because::died)) {
       issue_discard({b, 1}, reason::dead);
     }
   }
@@ -271,7 +270,7 @@ DEEPUM_SEPARATE void dispatcher::issue_discards() {
     block_range rest = state_.discards.requested.front().range;
     while (!rest.empty()) {
       const std::uint32_t run =
-          count_prefix(rest, [&](block_id b) { return law::may_forget(facts_.of(b), law::because::requested); });
+          count_prefix(rest, [&](block_id b) { return facts_.may_forget(b, law::because::requested); });
       if (run > 0) {
         issue_discard({rest.first, run}, reason::requested);
       } else {
@@ -285,10 +284,11 @@ DEEPUM_SEPARATE void dispatcher::issue_discards() {
     state_.discards.planned.pop_front();
     while (!c.range.empty()) {
       advance(c.range, count_prefix(c.range, [&](block_id b) {  // alive again, or nothing there to give up
-                return state_.map[b].life == liveness::live || (!state_.map.present(b) && state_.map[b].copies.empty());
+                return state_.ledger.life(b) == liveness::live ||
+                       (!state_.ledger.present(b) && state_.ledger.nowhere(b));
               }));
       const std::uint32_t run =
-          count_prefix(c.range, [&](block_id b) { return law::may_forget(facts_.of(b), law::because::died); });
+          count_prefix(c.range, [&](block_id b) { return facts_.may_forget(b, law::because::died); });
       if (run == 0 || state_.discards.issued.size() >= options_.commands_in_flight) {
         break;
       }
@@ -305,11 +305,8 @@ DEEPUM_SEPARATE void dispatcher::issue_discard(block_range range, reason why) {
   const command c{.what = action::discard, .why = why, .range = range};
   if (const std::uint64_t ticket = begin(state_.discards, c, memory_.discard(range, next_ticket_), "a discard")) {
     for_each_block(range, [&](block_id b) {
-      state_.note(b).ticket = ticket;
-      state_.note(b).discarding = true;
-      if (state_.map.resident(b)) {
-        state_.map.start_leaving(b);
-      }
+      state_.ledger.give_ticket(b, state_.ledger.device(), ticket);
+      state_.ledger.start_forgetting(b);
     });
   }
 }
@@ -335,7 +332,7 @@ DEEPUM_SEPARATE bool dispatcher::full(const transfer_queue& q) const {
 }
 
 DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(const transfer_queue& q) const {
-  const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / state_.map.grid().block());
+  const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / state_.ledger.grid().block());
   return static_cast<std::uint32_t>(most - std::min(most, q.blocks));
 }
 
@@ -350,8 +347,8 @@ DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const command
 }
 
 DEEPUM_SEPARATE bool dispatcher::stays(block_id b) const {
-  return state_.map[b].life != liveness::unallocated && state_.map.resident(b) && !state_.going(b) &&
-         !facts_.with_host(b) && state_.note(b).ticket == 0;
+  return state_.ledger.life(b) != liveness::unallocated && state_.ledger.resident(b) && !state_.going(b) &&
+         !facts_.with_host(b) && !state_.ledger.of(b).has_ticket();
 }
 
 DEEPUM_SEPARATE bool dispatcher::stays_for_now(block_id b, reason why) const {

@@ -253,7 +253,7 @@ DEEPUM_SEPARATE void engine::set_budget(bytes budget) {
 
 DEEPUM_SEPARATE bytes engine::budget() const {
   const std::lock_guard lock(state_mutex_);
-  return memory_.block() * rooms_->state.map.budget();
+  return memory_.block() * rooms_->state.ledger.budget();
 }
 
 // --- state -----------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ DEEPUM_SEPARATE std::vector<std::byte> engine::save_tables() {
 
 DEEPUM_SEPARATE void engine::load_tables(std::span<const std::byte> archive) {
   const std::lock_guard lock(state_mutex_);
-  deepum::load_tables(*rooms_->chooser, archive, rooms_->state.map.size(), memory_.block());
+  deepum::load_tables(*rooms_->chooser, archive, rooms_->state.ledger.size(), memory_.block());
 }
 
 // --- the pump --------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ DEEPUM_SEPARATE void engine::pump() {
   while (work) {
     work->run();
     const turn mine(*this);
-    rooms_->chooser->end_work(std::move(work), rooms_->state.map);
+    rooms_->chooser->end_work(std::move(work), rooms_->state.ledger);
     rooms_->state.policy_due = true;
     work = plan_where_due();
   }
@@ -315,11 +315,11 @@ DEEPUM_SEPARATE std::unique_ptr<long_work> engine::plan_and_dispatch() {
   detail::records& state = rooms_->state;
   plan& made = rooms_->made;
   for (unsigned round = 0; round < rounds_per_pump; ++round) {
-    if (std::unique_ptr<long_work> work = rooms_->chooser->begin_work(state.map)) {
+    if (std::unique_ptr<long_work> work = rooms_->chooser->begin_work(state.ledger)) {
       return work;
     }
     made.clear();
-    rooms_->chooser->plan_next(state.map, made);
+    rooms_->chooser->plan_next(state.ledger, made);
     const bool nothing = made.commands.empty() && !made.supersedes;
     rooms_->out.enqueue(made);
     if (rooms_->pressure.close()) {

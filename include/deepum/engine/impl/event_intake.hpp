@@ -83,22 +83,20 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
   }
   for (const block_access& a : record->accesses) {
     for_each_block(a.range, [&](block_id b) {
-      state_.map.remove_user(b, a.mode);
-      if (a.mode != access::read && state_.map.resident(b)) {
+      state_.ledger.remove_user(b, a.mode);
+      if (a.mode != access::read && state_.ledger.resident(b)) {
         contents_.written(b);
       }
-      if (state_.note(b).forgotten_by == record->id.value) {
-        state_.note(b).forgotten_by = 0;
-      }
-      if (std::exchange(state_.note(b).prefetched_at, 0) != 0) {
+      (void)state_.ledger.take_overwriter(b, record->id);
+      if (state_.ledger.note_unused(b, 0) != 0) {
         ++state_.statistics.prefetches_used;
       }
     });
   }
   if (!record->complete) {
-    incomplete_finished_at_ = ++clock_;
+    ++incomplete_finished_;
     if (host_copies_stay_) {  // it may have written any of them
-      state_.map.for_each_least_recently_migrated([&](block_id b) {
+      state_.ledger.for_each_least_recently_migrated([&](block_id b) {
         contents_.written(b);
         return true;
       });
@@ -110,7 +108,7 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
 DEEPUM_SEPARATE void event_intake::take_unseen_faults(const launch_record& record, nanoseconds at) {
   for (const block_access& a : record.accesses) {
     for_each_block(a.range, [&](block_id b) {
-      if (!state_.map.present(b)) {
+      if (!state_.ledger.present(b)) {
         apply(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
       }
     });
@@ -120,12 +118,8 @@ DEEPUM_SEPARATE void event_intake::take_unseen_faults(const launch_record& recor
 DEEPUM_SEPARATE void event_intake::take_fault(const device_event& e, launch_id launch) {
   ++state_.statistics.faults;
   const block_id b = e.range.first;
-  block_note& n = state_.note(b);
-  if (state_.map[b].moving == motion::arriving && !n.late) {
-    n.late = true;
-    ++state_.statistics.prefetches_late;
-  }
-  policy_.on_fault({b, e.mode, launch, e.at}, state_.map);
+  state_.statistics.prefetches_late += state_.ledger.mark_late(b) ? 1 : 0;
+  policy_.on_fault({b, e.mode, launch, e.at}, state_.ledger);
 }
 
 DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
@@ -134,21 +128,21 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
   moved();
   host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
   for_each_block(e.range, [&](block_id b) {
-    block_note& n = state_.note(b);
-    if (!state_.map.resident(b)) {
-      account_.count(state_.statistics.in, why, !state_.map[b].copies.empty());
-      n.prefetched_at = o != nullptr && why != reason::fault && !n.late ? ++clock_ : 0;
+    if (!state_.ledger.resident(b)) {
+      account_.count(state_.statistics.in, why, !state_.ledger.nowhere(b));
+      const bool prefetched = o != nullptr && why != reason::fault && !state_.ledger.late(b);
+      (void)state_.ledger.note_unused(b, prefetched ? incomplete_finished_ : 0);
     }
-    if (!state_.map.keeps_home_copy()) {
-      state_.map.arrive(b, e.host_copy_stays, o != nullptr);
-    } else if (state_.map[b].copies.empty() || (o != nullptr && n.room_only)) {
-      state_.map.arrive_empty(b);
+    if (!state_.ledger.keeps_home_copy()) {
+      state_.ledger.arrive(b, e.host_copy_stays, o != nullptr);
+    } else if (state_.ledger.nowhere(b) || (o != nullptr && o->room_only)) {
+      state_.ledger.arrive_empty(b);
       contents_.leave_if_hollow(b);
     } else {
-      state_.map.arrive(b, !state_.map[b].dirty);  // what is dirty was there, and stays so
+      state_.ledger.arrive(b, true);
     }
   });
-  policy_.on_migrated(e.range, state_.map.device(), state_.map);
+  policy_.on_migrated(e.range, state_.ledger.device(), state_.ledger);
 }
 
 DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
@@ -156,24 +150,22 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
   const bool discarded = o != nullptr && o->what.what == action::discard;
   moved();
   for_each_block(e.range, [&](block_id b) {
-    if (!state_.map.resident(b)) {
+    if (!state_.ledger.resident(b)) {
       return;  // it had not arrived as far as we know: the end of its command settles it
     }
-    block_note& n = state_.note(b);
-    if (n.prefetched_at > incomplete_finished_at_) {
+    if (state_.ledger.note_unused(b, 0) == incomplete_finished_) {
       ++state_.statistics.prefetches_wasted;
     }
-    n.prefetched_at = 0;
     if (discarded) {
       contents_.forgotten(b);
     } else {
       const bool copied =
-          state_.map.keeps_home_copy() && o != nullptr ? o->what.what == action::evict : state_.map[b].dirty;
+          state_.ledger.keeps_home_copy() && o != nullptr ? o->what.what == action::evict : state_.ledger.dirty(b);
       account_.count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
-      state_.map.depart(b);
+      state_.ledger.depart(b);
     }
   });
-  policy_.on_migrated(e.range, location::host(), state_.map);
+  policy_.on_migrated(e.range, location::host(), state_.ledger);
 }
 
 DEEPUM_SEPARATE bool event_intake::take_failure() {
@@ -198,33 +190,27 @@ DEEPUM_SEPARATE void event_intake::retire(std::uint64_t ticket, bool done, bool 
       pager_->ended(c, done, again);
     }
     for_each_block(c.range, [&](block_id b) {
-      if (state_.note(b).ticket == ticket) {
-        retire(b, c, done);
+      if (const std::optional<location> changed = state_.ledger.take_ticket(b, ticket)) {
+        retire(b, *changed, c, done);
       }
     });
     return;
   }
 }
 
-DEEPUM_SEPARATE void event_intake::retire(block_id b, const command& c, bool done) {
-  block_note& n = state_.note(b);
-  n.ticket = 0;
-  if (std::exchange(n.discarding, false) && done) {
+DEEPUM_SEPARATE void event_intake::retire(block_id b, location changed, const command& c, bool done) {
+  if (c.what == action::discard && done && state_.ledger.of(b)->forgetting) {
     contents_.forgotten(b);
-  } else if (state_.map[b].moving == motion::arriving) {
-    state_.map.cancel_arriving(b);
-  } else if (state_.map[b].moving == motion::cleaning && done) {
-    state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += state_.map.grid().block().count;
-    if (n.written_during_write_back) {
-      state_.map.stop_moving(b);
-    } else {
-      state_.map.clean(b);
-    }
+  } else if (c.what == action::discard) {
+    state_.ledger.stop_moving(b);
+  } else if (c.what == action::clean && done && state_.ledger.moving(b) == motion::cleaning) {
+    state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += state_.ledger.grid().block().count;
+    (void)state_.ledger.clean(b);
   } else {
-    state_.map.stop_moving(b);
+    state_.ledger.stop_moving(b, changed);
   }
-  if (c.why == reason::keep && done && state_.map.resident(b)) {
-    state_.map.touch_migrated(b);
+  if (c.why == reason::keep && done && state_.ledger.resident(b)) {
+    state_.ledger.touch_migrated(b);
   }
   contents_.note_home_copy(b);  // whatever became of the command
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
-#include <deepum/core/block_map.hpp>
+#include <deepum/core/block_record.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
@@ -64,34 +64,34 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
   }
   std::uint64_t declared = 0;
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) { state_.map.add_user(b, a.mode); });
+    for_each_block(a.range, [&](block_id b) { state_.ledger.add_user(b, a.mode); });
     declared += a.range.count;
   }
   state_.held.submitted(record);
   if (claims_ != nullptr) {
     claims_->pin(record);                              // until it is known to be held back
     for_each_declared_block(record, [&](block_id b) {  // it may read a block of which nothing is in use
-      state_.all_there = state_.all_there && state_.map.ready(b);
+      state_.all_there = state_.all_there && state_.ledger.ready(b);
     });
   }
-  if (state_.map.keeps_home_copy()) {
+  if (state_.ledger.keeps_home_copy()) {
     take_writes(record);
   }
   end_read_mostly(record);
-  if (declared > state_.map.budget() && distinct_blocks(record) > state_.map.budget()) {
+  if (declared > state_.ledger.budget() && distinct_blocks(record) > state_.ledger.budget()) {
     ++state_.statistics.oversized_launches;
     account_.log_once(logged_oversized_, "launch '" + record.name + "' touches more than the budget of " +
-                                             std::to_string(state_.map.budget()) +
+                                             std::to_string(state_.ledger.budget()) +
                                              " blocks; what fits is prefetched and the rest faults (logged once)");
   }
-  policy_.on_launch(record, state_.map);
+  policy_.on_launch(record, state_.ledger);
 }
 
 DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
   if (!record.complete) {
     for (const outstanding& o : state_.outward.issued) {
       if (o.what.what == action::clean) {
-        for_each_block(o.what.range, [&](block_id b) { state_.note(b).written_during_write_back = true; });
+        for_each_block(o.what.range, [&](block_id b) { state_.ledger.may_be_written(b); });
       }
     }
   }
@@ -100,12 +100,10 @@ DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
       continue;
     }
     for_each_block(a.range, [&](block_id b) {
-      block_note& n = state_.note(b);
-      n.written_during_write_back = true;
-      n.forgotten_by = 0;  // what the host has may be older than what an earlier launch writes
-      if (a.mode == access::overwrite && law::may_forget(facts_.of(b), law::because::overwritten)) {
-        n.forgotten_by = state_.map[b].copies.at(location::host()) ? record.id.value : 0;
-        state_.map.forget(b);
+      state_.ledger.may_be_written(b);
+      state_.ledger.settle_overwriter(b);  // what the host has may be older than what an earlier launch writes
+      if (a.mode == access::overwrite && facts_.may_forget(b, law::because::overwritten)) {
+        state_.ledger.forget(b, record.id);
       }
     });
   }
@@ -117,21 +115,21 @@ DEEPUM_SEPARATE void fact_intake::end_read_mostly(const launch_record& record) {
       continue;
     }
     for_each_run(
-        a.range, [&](block_id b) { return state_.note(b).read_mostly; },
+        a.range, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },
         [&](block_range run) {
           state_.inward.urgent.push_back(
-              {.what = action::advise, .hint = advice::unset_read_mostly, .to = state_.map.device(), .range = run});
+              {.what = action::advise, .hint = advice::unset_read_mostly, .to = state_.ledger.device(), .range = run});
         });
   }
 }
 
 DEEPUM_SEPARATE void fact_intake::revive(block_range range) {
   for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
-  policy_.on_live(range, state_.map);
+  policy_.on_live(range, state_.ledger);
 }
 
 DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
-  const auto was_alive = [&](block_id b) { return state_.map[b].life == liveness::live; };
+  const auto was_alive = [&](block_id b) { return state_.ledger.life(b) == liveness::live; };
   block_range rest = m.range;
   while (!rest.empty()) {
     const bool died = was_alive(rest.first);
@@ -139,10 +137,10 @@ DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
     const block_range part{rest.first, run};
     for_each_block(part, [&](block_id b) {
       set_liveness(b, m.life);
-      state_.note(b).dead_after = m.last.value;
+      state_.ledger.set_dead_after(b, m.last);
     });
     if (died) {
-      policy_.on_dead(part, m.last, state_.map);
+      policy_.on_dead(part, m.last, state_.ledger);
       if (account_.observed()) {
         account_.notify({.what = device_event::kind::died, .launch = m.last, .range = part, .at = memory_.now()},
                         m.last);
@@ -154,11 +152,11 @@ DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
 
 DEEPUM_SEPARATE void fact_intake::set_liveness(block_id b, liveness life) {
   state_.live += life == liveness::live ? 1 : 0;
-  state_.live -= state_.map[b].life == liveness::live ? 1 : 0;
+  state_.live -= state_.ledger.life(b) == liveness::live ? 1 : 0;
   state_.note_live();
-  state_.map.set_liveness(b, life);
+  state_.ledger.set_liveness(b, life);
   if (life == liveness::live) {
-    state_.all_there = state_.all_there && state_.map.ready(b);
+    state_.all_there = state_.all_there && state_.ledger.ready(b);
   }
 }
 
@@ -166,12 +164,12 @@ DEEPUM_SEPARATE void fact_intake::take_host_access(block_range range, access mod
   if (mode != access::read) {
     for_each_block(range, [&](block_id b) {
       // Contents on the device are on their way to the host then, and the device will report that.
-      if (!state_.map[b].copies.at(state_.map.device())) {
-        state_.map.write_on_host(b);
+      if (!state_.ledger.current(b, state_.ledger.device())) {
+        state_.ledger.write_on_host(b);
       }
     });
   }
-  policy_.on_host_access(range, mode, state_.map);
+  policy_.on_host_access(range, mode, state_.ledger);
 }
 
 DEEPUM_SEPARATE void fact_intake::take_request(const command& c) {

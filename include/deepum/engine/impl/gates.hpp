@@ -15,7 +15,7 @@ DEEPUM_SEPARATE void gates::work_out() {
     if (state_.discards.idle()) {
       inbox_.no_discards();
     }
-    inbox_.set_spare(state_.live, state_.map.budget());
+    inbox_.set_spare(state_.live, state_.ledger.budget());
   }
 }
 
@@ -29,7 +29,8 @@ DEEPUM_SEPARATE bool gates::close() {
 }
 
 DEEPUM_SEPARATE bool gates::pressed() const {
-  return faults_ ? state_.map.keeps_home_copy() || state_.oversubscribed() || !state_.inward.idle() : !state_.all_there;
+  return faults_ ? state_.ledger.keeps_home_copy() || state_.oversubscribed() || !state_.inward.idle()
+                 : !state_.all_there;
 }
 
 }  // namespace detail

@@ -26,7 +26,7 @@ DEEPUM_SEPARATE void host_access::begin(block_range range, access mode) {
   claims_.begin_view(range, mode);
   wait_.succeeded();  // who asks now gets a try of his own
   state_.all_there = false;
-  policy_.on_host_access(range, mode, state_.map);
+  policy_.on_host_access(range, mode, state_.ledger);
   state_.policy_due = true;
 }
 
@@ -36,7 +36,7 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   for_each_block(range, [&](block_id b) {
     const bool done = may_use(b, mode);
     there = there && done;
-    if (!done && state_.map.resident(b) && state_.still(b) && (mode == access::read || !facts_.in_use(b))) {
+    if (!done && state_.ledger.resident(b) && state_.still(b) && (mode == access::read || !facts_.in_use(b))) {
       wanted.push_back({.what = mode == access::read ? action::clean : action::evict,
                         .why = reason::host,
                         .to = location::host(),
@@ -45,7 +45,7 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   });
   if (there) {
     if (mode != access::read) {
-      for_each_block(range, [&](block_id b) { state_.map.write_on_host(b); });
+      for_each_block(range, [&](block_id b) { state_.ledger.write_on_host(b); });
     }
     return true;
   }
@@ -68,11 +68,11 @@ DEEPUM_SEPARATE bool host_access::relieve() {
   }
   if (state_.inward.idle()) {
     std::uint32_t left = state_.room();
-    for_each_block({block_id{0}, state_.map.size()}, [&](block_id b) {
-      if (left != 0 && state_.map[b].life == liveness::live && !state_.map.present(b) && state_.still(b) &&
-          state_.map[b].copies.at(location::host()) && claims_[b].host_views == 0) {
+    for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
+      if (left != 0 && state_.ledger.life(b) == liveness::live && !state_.ledger.present(b) && state_.still(b) &&
+          state_.ledger.current(b, location::host()) && state_.ledger.of(b)->host_views == 0) {
         state_.inward.requested.push_back(
-            {.what = action::prefetch, .why = reason::requested, .to = state_.map.device(), .range = {b, 1}});
+            {.what = action::prefetch, .why = reason::requested, .to = state_.ledger.device(), .range = {b, 1}});
         --left;
       }
     });
@@ -93,23 +93,24 @@ DEEPUM_SEPARATE void host_access::end(block_range range, access mode) {
 }
 
 DEEPUM_SEPARATE void host_access::note_home_copy(block_id b) {
-  if (law::may_reclaim_home(facts_.of(b))) {
+  if (facts_.may_reclaim_home(b)) {
     memory_.mark_stale({b, 1});
   }
 }
 
 DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
   std::vector<block_id> found;
-  state_.map.for_each_least_recently_migrated([&](block_id b) {
-    if (law::may_release_home(facts_.of(b))) {
+  state_.ledger.for_each_least_recently_migrated([&](block_id b) {
+    if (facts_.may_release_home(b)) {
       found.push_back(b);
     }
     return true;
   });
   const std::size_t first =
-      found.size() - std::min<std::size_t>(found.size(), state_.map.blocks_in(copies_given_up));  // they stay longest
+      found.size() -
+      std::min<std::size_t>(found.size(), state_.ledger.blocks_in(copies_given_up));  // they stay longest
   for (std::size_t i = first; i < found.size(); ++i) {
-    state_.map.write(found[i]);
+    state_.ledger.release(found[i], location::host());
     note_home_copy(found[i]);
   }
   return forget_dead() || !found.empty();
@@ -117,9 +118,9 @@ DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
 
 DEEPUM_SEPARATE bool host_access::forget_dead() {
   if (state_.discards.demanded.empty()) {
-    for_each_block({block_id{0}, state_.map.size()}, [&](block_id b) {
-      if (state_.map[b].life != liveness::live && !state_.map.present(b) && !state_.map[b].copies.empty() &&
-          law::may_forget(facts_.of(b), law::because::died)) {
+    for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
+      if (state_.ledger.life(b) != liveness::live && !state_.ledger.present(b) && !state_.ledger.nowhere(b) &&
+          facts_.may_forget(b, law::because::died)) {
         state_.discards.demanded.push_back({.what = action::discard, .why = reason::dead, .range = {b, 1}});
       }
     });
@@ -138,17 +139,17 @@ DEEPUM_SEPARATE void host_access::ended(bool done) {
 }
 
 DEEPUM_SEPARATE bool host_access::may_use(block_id b, access mode) const {
-  const block_state& s = state_.map[b];
-  const bool current = !s.dirty || s.life != liveness::live;  // what is of no value may be anything
-  return mode == access::read ? !(state_.map.resident(b) && (!current || s.moving == motion::leaving))
-                              : !state_.map.present(b) && !state_.note(b).discarding;
+  const block_ledger& l = state_.ledger;
+  const bool current = !l.dirty(b) || l.life(b) != liveness::live;  // what is of no value may be anything
+  return mode == access::read ? !(l.resident(b) && (!current || l.moving(b) == motion::leaving))
+                              : !l.present(b) && !l.of(b)->forgetting;
 }
 
 DEEPUM_SEPARATE error host_access::refusal(block_range range) const {
   const bool full = memory_.host_is_full();
   const std::string why = memory_.last_failure();
   return error(full ? status::out_of_host_memory : status::device_failure,
-               "the host cannot get " + std::to_string((state_.map.grid().block() * range.count).count) +
+               "the host cannot get " + std::to_string((state_.ledger.grid().block() * range.count).count) +
                    " bytes of the arena, counted in whole blocks, from the device: " +
                    (why.empty() ? std::string("the device gives no reason") : why));
 }

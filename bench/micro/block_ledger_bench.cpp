@@ -1,5 +1,5 @@
 #include "per_item.hpp"
-#include <deepum/core/block_map.hpp>
+#include <deepum/core/block_ledger.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -10,9 +10,9 @@ using namespace deepum_bench;
 
 namespace {
 
-block_map make_map() { return {blocks_per_step, location::device(), blocks_per_step, um_grid}; }
-block_map resident_map() {
-  block_map map = make_map();
+block_ledger make_map() { return {blocks_per_step, location::device(), blocks_per_step, um_grid}; }
+block_ledger resident_map() {
+  block_ledger map = make_map();
   for (std::uint32_t b = 0; b < map.size(); ++b) {
     map.arrive(block_id{b}, false);
   }
@@ -21,7 +21,7 @@ block_map resident_map() {
 
 /// Times `change` on every block in an order that a cache does not like.
 template <class Change>
-void time_on_all(benchmark::State& state, block_map& map, Change&& change) {
+void time_on_all(benchmark::State& state, block_ledger& map, Change&& change) {
   for (auto _ : state) {
     for (std::uint32_t i = 0; i < map.size(); ++i) {
       change(block_id{i * 4099 % map.size()});
@@ -32,7 +32,7 @@ void time_on_all(benchmark::State& state, block_map& map, Change&& change) {
 }
 
 void arrive_and_depart(benchmark::State& state) {
-  block_map map = make_map();
+  block_ledger map = make_map();
   time_on_all(state, map, [&](block_id b) {
     map.start_arriving(b);
     map.arrive(b, false);
@@ -44,7 +44,7 @@ void arrive_and_depart(benchmark::State& state) {
 BENCHMARK(arrive_and_depart)->Unit(benchmark::kMicrosecond);
 
 void start_and_cancel_arriving(benchmark::State& state) {
-  block_map map = make_map();
+  block_ledger map = make_map();
   time_on_all(state, map, [&](block_id b) {
     map.start_arriving(b);
     map.cancel_arriving(b);
@@ -54,7 +54,7 @@ void start_and_cancel_arriving(benchmark::State& state) {
 BENCHMARK(start_and_cancel_arriving)->Unit(benchmark::kMicrosecond);
 
 void write_and_clean(benchmark::State& state) {
-  block_map map = resident_map();
+  block_ledger map = resident_map();
   time_on_all(state, map, [&](block_id b) {
     map.write(b);
     map.start_cleaning(b);
@@ -65,7 +65,7 @@ void write_and_clean(benchmark::State& state) {
 BENCHMARK(write_and_clean)->Unit(benchmark::kMicrosecond);
 
 void arrive_and_discard(benchmark::State& state) {
-  block_map map = make_map();
+  block_ledger map = make_map();
   time_on_all(state, map, [&](block_id b) {
     map.arrive(b, false);
     map.discard(b);
@@ -74,27 +74,27 @@ void arrive_and_discard(benchmark::State& state) {
 }
 BENCHMARK(arrive_and_discard)->Unit(benchmark::kMicrosecond);
 
-void arrive_clean_and_drop(benchmark::State& state) {
-  block_map map = make_map();
+void arrive_clean_and_depart(benchmark::State& state) {
+  block_ledger map = make_map();
   for (std::uint32_t b = 0; b < map.size(); ++b) {
     map.write_on_host(block_id{b});
   }
   time_on_all(state, map, [&](block_id b) {
     map.arrive(b, true);
-    map.drop(b);
+    map.depart(b);
   });
-  check(state, map.occupied() == 0 && map[block_id{5}].copies.only_at(location::host()), "a drop loses contents");
+  check(state, map.occupied() == 0 && map[block_id{5}].copies.only_at(location::host()), "a departure loses contents");
 }
-BENCHMARK(arrive_clean_and_drop)->Unit(benchmark::kMicrosecond);
+BENCHMARK(arrive_clean_and_depart)->Unit(benchmark::kMicrosecond);
 
 void touch_migrated(benchmark::State& state) {
-  block_map map = resident_map();
+  block_ledger map = resident_map();
   time_on_all(state, map, [&](block_id b) { map.touch_migrated(b); });
 }
 BENCHMARK(touch_migrated)->Unit(benchmark::kMicrosecond);
 
 void add_and_remove_user(benchmark::State& state) {
-  block_map map = resident_map();
+  block_ledger map = resident_map();
   time_on_all(state, map, [&](block_id b) {
     map.add_user(b, deepum::access::update);
     map.remove_user(b, deepum::access::update);
@@ -103,7 +103,7 @@ void add_and_remove_user(benchmark::State& state) {
 BENCHMARK(add_and_remove_user)->Unit(benchmark::kMicrosecond);
 
 void visit_in_migration_order(benchmark::State& state) {
-  block_map map = resident_map();
+  block_ledger map = resident_map();
   for (std::uint32_t i = 0; i < map.size(); ++i) {
     map.touch_migrated(block_id{i * 4099 % map.size()});
   }
