@@ -8,3 +8,9 @@
 #include <deepum/stop_without_cxx20>  // no such file, and so no more errors
 #endif
 #endif
+
+// nvcc compiles a file once for the host and once for every device. The latter makes no code of the host, so there the
+// headers only declare, as with separate compilation.
+#if defined(__CUDA_ARCH__) && !defined(DEEPUM_SEPARATE_COMPILATION)
+#define DEEPUM_SEPARATE_COMPILATION
+#endif
