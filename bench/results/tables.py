@@ -123,7 +123,7 @@ def gather():
 
 def everything_fits():
     rows = []
-    for what, name in (("12 layers", "fits"), ("12 layers, again", "fits_again"), ("4 layers", "fits_four_layers")):
+    for what, name in (("12 layers", "fits"), ("4 layers", "fits_four_layers")):
         file = read(name)
         p = Program(file["programs"][0])
         launch = {s["system"]: s for s in file["small_launches"]}

@@ -204,6 +204,7 @@ struct statistics {
 };
 [[nodiscard]] statistics stats();
 [[nodiscard]] deepum::bytes used_memory(int device);       ///< by all that is on the device, and by others
+[[nodiscard]] deepum::bytes most_used_memory(int device);  ///< of what room was made for, at any time
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
 [[nodiscard]] std::vector<int> opened_devices();           ///< whose primary context has been made
 [[nodiscard]] std::vector<std::string> failed_calls();     ///< functions that `statistics::failures` counts, in order

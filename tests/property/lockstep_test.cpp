@@ -2,7 +2,7 @@
 // naive shadow says, and refuses what it has to refuse. DEEPUM_TEST_SEED runs one program alone, or those of a range.
 //
 // A mend that is taken out, and the seeds that found it (paged memory): `host_access::end` calls a home copy stale
-// while its block leaves; 86, 105, 120, 123, 307 among others find a wrong word in a view.
+// while its block leaves; 105, 120, 123, 307 among others find a wrong word in a view.
 
 #include "property/lockstep_run.hpp"
 #include "property/lockstep_seeds.hpp"

@@ -202,6 +202,9 @@ statistics stats() {
 deepum::bytes used_memory(int device) {
   return locked([&](state& s) { return deepum::bytes{s.gpus[static_cast<std::size_t>(device)].used()}; });
 }
+deepum::bytes most_used_memory(int device) {
+  return locked([&](state& s) { return deepum::bytes{s.gpus[static_cast<std::size_t>(device)].most_used}; });
+}
 std::uint64_t calls(std::string_view name) {
   return locked([&](state& s) {
     const auto it = s.calls.find(name);

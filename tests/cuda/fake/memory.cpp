@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <thread>
 
@@ -94,7 +95,7 @@ void leave_device(block& b) {
 
 bool make_room(int device, std::size_t size) {
   state& s = rt().now;
-  const gpu& g = s.gpus[device];
+  gpu& g = s.gpus[device];
   while (g.used() + size > g.total) {
     block* victim = nullptr;
     for (auto& [base, a] : s.allocations) {
@@ -107,6 +108,7 @@ bool make_room(int device, std::size_t size) {
     leave_device(*victim);
     ++s.counted.driver_evictions;
   }
+  g.most_used = std::max(g.most_used, g.used() + size);
   return true;
 }
 

@@ -131,10 +131,11 @@ struct injection {
 struct gpu {
   std::size_t total = std::size_t{1} << 30;
   std::size_t foreign = 0;
-  std::size_t plain = 0;     ///< cudaMalloc
-  std::uint64_t blocks = 0;  ///< of managed memory
-  std::size_t handles = 0;   ///< bytes
-  std::set<int> peers;       ///< whose memory its kernels may use: cudaDeviceEnablePeerAccess
+  std::size_t plain = 0;      ///< cudaMalloc
+  std::uint64_t blocks = 0;   ///< of managed memory
+  std::size_t handles = 0;    ///< bytes
+  std::size_t most_used = 0;  ///< at any time
+  std::set<int> peers;        ///< whose memory its kernels may use: cudaDeviceEnablePeerAccess
 
   [[nodiscard]] std::size_t used() const { return blocks * block_bytes + plain + handles + foreign; }
 };
