@@ -364,7 +364,11 @@ class lockstep_run {
   void take_launch(const step& s) {
     shadow& m = world_.memory;
     const std::vector<shadow::named> operands = m.operands(s);
-    stream_type& stream = behind(s.stream, shadow::pieces(operands));
+    std::vector<piece> used = shadow::pieces(operands);
+    if (hides_b(s)) {
+      used.push_back(s.b);  // what follows on it is ordered by the program, since nothing else knows of this use
+    }
+    stream_type& stream = behind(s.stream, used);
     const bool fails = s.ends == step::ending::device_refuses && machine_.refuse(s);
     bool enqueued = false;
     const bool made = attempt(expected(s, operands), fails, [&] {

@@ -73,7 +73,7 @@ class policy {
   /// the policy, and gives it to `end_work`, between any other calls. Where `plan_next` is called without this, it does
   /// that work itself.
   [[nodiscard]] virtual std::unique_ptr<long_work> begin_work(const block_map&) { return nullptr; }
-  /// @param done  What `begin_work` gave, and was run since.
+  /// Takes what `begin_work` gave, after it was run.
   virtual void end_work(std::unique_ptr<long_work> /*done*/, const block_map&) {}
 
   /// Asked whenever something happened and the engine has commands to spare. Appends to `out`.
