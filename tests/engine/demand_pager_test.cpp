@@ -249,6 +249,32 @@ TEST_CASE("a view that reads what a launch will write is there before that launc
   CHECK_FALSE(b.made->admitted(l, b.other));
 }
 
+TEST_CASE("room that an abandoned launch left without contents makes way for what a launch needs") {
+  bench b(6, 8);
+  const auto run_away = [&](block_range r) {  // the host alone has it
+    b.run(updates(r));
+    b.made->prefetch(r, location::host());
+    b.made->pump();
+    b.carry_all_out();
+  };
+  run_away(blocks(0));
+  const launch_id busy = b.submit(updates(blocks(1)));
+  REQUIRE(b.comes_to([&] { return b.made->admitted(busy, b.stream); }));
+  b.made->prefetch(blocks(1), location::host());  // waits until the launches are done that use the block
+  const launch_id failing = b.submit({{blocks(0), access::overwrite}});
+  REQUIRE(b.comes_to([&] { return b.made->admitted(failing, b.stream); }));
+  REQUIRE(b.moved("populate").size() >= 1);
+  b.made->abandon(failing, b.stream);
+  b.memory.finish(failing);
+  const launch_id both = b.submit({{blocks(0), access::read}, {blocks(1), access::update}});
+  b.memory.finish(busy);
+  const std::size_t before = b.memory.calls.size();
+  CHECK(b.comes_to([&] { return b.made->admitted(both, b.stream); }));
+  CHECK(b.moved("drop", before) == std::vector<block_range>{blocks(0)});
+  CHECK(b.moved("prefetch", before) == std::vector<block_range>{blocks(0)});
+  CHECK(b.moved("evict", before).empty());
+}
+
 TEST_CASE("a copy for the host is not relied on where a launch that writes has begun meanwhile") {
   bench b(4, 8);
   b.run(updates(blocks(0, 2)));

@@ -144,4 +144,29 @@ TEST_CASE("contents that are given up under a view are reclaimed when the view e
   CHECK(b.reclaimable(0));
 }
 
+TEST_CASE("the host does not wait behind a request for a block that a launch goes on using") {
+  for (const access mode : {access::read, access::update}) {
+    bench b;
+    b.run(blocks(1));
+    launch_record record;
+    record.stream = b.stream;
+    record.accesses = {{blocks(0), access::update}};
+    const launch_id l = b.made->submit(std::move(record));
+    for (int i = 0; i < 20 && !b.made->admitted(l, b.stream); ++i) {
+      b.settle();
+    }
+    b.made->prefetch(blocks(0), location::host());
+    b.settle();
+    b.made->begin_host_access(blocks(1), mode);
+    bool there = false;
+    for (int i = 0; i < 20 && !there; ++i) {
+      there = b.made->host_may_use(blocks(1), mode);
+      b.settle();
+    }
+    CHECK(there);
+    b.memory.finish(l);
+    CHECK(b.next("evict").range == blocks(0));  // the request was not forgotten
+  }
+}
+
 }  // namespace host_access_test

@@ -99,6 +99,7 @@ class demand_pager {
   /// Only the end of a hold makes room for a launch, or only the end of a view gives it what it needs.
   [[nodiscard]] bool awaits_program(const launch_record& record) const;
   [[nodiscard]] bool complete(const launch_record& record) const;
+  /// Room that has no contents leaves first, without a copy: behind it the block arrives with what the host has.
   /// @param notified  The policy knows.
   /// @returns         Blocks that need room.
   std::uint64_t demand(const launch_record& record, bool notified);
@@ -106,7 +107,8 @@ class demand_pager {
   void demand(block_id b, reason why);
   /// All that is alive fits, and did for a while: then all of it is brought, so that no launch has to ask.
   void bring_all();
-  /// Least recently used blocks leave until there is room for so many, dead ones first.
+  /// Least recently used blocks leave until there is room for so many, dead ones first. What was demanded to leave
+  /// before makes room, too.
   void make_room_for(std::uint64_t missing);
   /// When all that is alive, and all that launches in flight declare, can be used and nothing is going to move,
   /// launches need not ask.

@@ -231,6 +231,10 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
         return;
       }
       ++missing;
+      if (state_.ledger.hollow(b) && state_.still(b)) {
+        state_.outward.demanded.push_back(
+            {.what = action::drop, .why = reason::make_room, .to = location::host(), .range = {b, 1}});
+      }
       if (!notified) {
         ++state_.statistics.faults;
         policy_.on_fault({b, a.mode == access::read ? access::read : access::update, record.id, memory_.now()},
@@ -262,7 +266,8 @@ DEEPUM_SEPARATE void demand_pager::bring_all() {
 }
 
 DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
-  const std::uint64_t staying = state_.ledger.occupied() - state_.ledger.leaving() + missing;
+  const std::uint64_t hollow = state_.outward.demanded.size();
+  const std::uint64_t staying = state_.ledger.occupied() - state_.ledger.leaving() - hollow + missing;
   std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, state_.most_on_device());
   for (const bool dead : {true, false}) {
     if (surplus == 0) {

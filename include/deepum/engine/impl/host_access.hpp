@@ -55,8 +55,9 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   if (wait_.failing() && memory_.host_is_full()) {
     (void)relieve();
   }
-  if (state_.outward.requested.empty()) {
-    state_.outward.requested = std::move(wanted);
+  std::deque<command>& requested = state_.outward.requested;
+  if (requested.empty() || requested.front().why != reason::host) {
+    requested.insert(requested.begin(), wanted.begin(), wanted.end());
   }
   state_.policy_due = true;
   return false;
