@@ -61,4 +61,34 @@ TEST_CASE("where a call of the driver fails there is no chunk, nothing is left, 
   CHECK(rooms.device.take() != device_chunks::none);
 }
 
+TEST_CASE("an empty chunk that cannot be unmapped stays one, and is given back later") {
+  paged_rooms rooms;
+  const std::uint32_t a = rooms.device.take();
+  const std::uint32_t b = rooms.device.take();
+  rooms.device.give(a);
+  rooms.device.give(b);
+  rooms.device.set_limit(0);
+  fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
+  rooms.device.trim();
+  CHECK(rooms.device.created() == 2);
+  CHECK(rooms.device.empty() == 2);
+  CHECK(rooms.device.has_too_many());
+  rooms.device.trim();
+  CHECK(rooms.device.created() == 0);
+  CHECK(fake_cuda::stats().device_handles.count == 0);
+}
+
+TEST_CASE("a chunk that neither becomes accessible nor can be unmapped is the next one that is taken") {
+  paged_rooms rooms;
+  rooms.device.set_limit(1);
+  fake_cuda::fail_call("cuMemSetAccess", 1, cudaErrorMemoryAllocation);
+  fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
+  CHECK(rooms.device.take() == device_chunks::none);
+  CHECK(rooms.device.created() == 1);
+  CHECK(rooms.device.empty() == 0);
+  CHECK(rooms.device.take() != device_chunks::none);
+  CHECK(rooms.device.take() == device_chunks::none);
+  CHECK(fake_cuda::calls("cuMemCreate") == 1);
+}
+
 }  // namespace device_chunks_test

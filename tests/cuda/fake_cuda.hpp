@@ -162,8 +162,10 @@ void set_capturing(cudaStream_t stream, bool capturing);
 
 // --- Failures. ---
 
-/// The `nth` call of `name` from now on (1: the next) does nothing and returns `error`.
+/// The `nth` call of `name` from now on (1: the next) returns `error`, and does nothing unless it gives something back.
 void fail_call(std::string_view name, unsigned nth, cudaError_t error);
+/// So many calls of `name`, from the `nth` on, return `error` and do nothing, not even where they give something back.
+void refuse_calls(std::string_view name, unsigned nth, unsigned times, cudaError_t error);
 void fail_all_calls(std::string_view name, cudaError_t error);  ///< from now on
 /// `fail_call` for the nth call of any function; those that only report errors do not count.
 void fail_nth_call_of_any(unsigned nth, cudaError_t error);
@@ -201,6 +203,7 @@ struct statistics {
   deepum::bytes leaving_in_a_row{};  ///< of such copies, each given while another was under way, at most
   deepum::bytes peer_copies{};       ///< by cudaMemcpyPeerAsync
   std::uint64_t taken_in_use = 0;    ///< calls that took memory away from operations in flight: 0 or 1
+  std::uint64_t most_mappings = 0;   ///< of one handle at a time
 };
 [[nodiscard]] statistics stats();
 [[nodiscard]] deepum::bytes used_memory(int device);       ///< by all that is on the device, and by others

@@ -243,6 +243,19 @@ TEST_CASE("calls of the virtual memory management fail when they shall; what giv
   CHECK(free_addresses(p, block_bytes) == CUDA_ERROR_INVALID_VALUE);
   CHECK(fake_cuda::failed_calls().size() == 8);
 
+  // Those that are refused give nothing back, either.
+  const auto again = b.make();
+  CHECK(map(b.at(0), block_bytes, again) == CUDA_SUCCESS);
+  fake_cuda::refuse_calls("cuMemUnmap", 2, 2, cudaErrorUnknown);
+  CHECK(unmap(b.at(1), block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_UNKNOWN);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_UNKNOWN);
+  CHECK(map(b.at(1), block_bytes, again) == CUDA_SUCCESS);
+  CHECK(fake_cuda::stats().most_mappings == 2);
+  CHECK(unmap(b.at(0), block_bytes) == CUDA_SUCCESS);
+  CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);
+  CHECK(release(again) == CUDA_SUCCESS);
+
   // They count with all the others.
   fake_cuda::fail_nth_call_of_any(1, cudaErrorMemoryAllocation);
   CHECK(create(&other, block_bytes, properties(on_gpu)) == CUDA_ERROR_OUT_OF_MEMORY);

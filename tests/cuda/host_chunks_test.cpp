@@ -59,7 +59,7 @@ TEST_CASE("where it is asked for, launches find the host's chunk while the devic
   CHECK(*rooms.at(0) == std::byte{7});
   const std::uint32_t slot = rooms.map(0);
   CHECK(*rooms.at(0) == static_cast<std::byte>(fake_cuda::poison));
-  rooms.view.unmap_device(block_id{0});
+  CHECK(rooms.view.unmap_device(block_id{0}) == CUDA_SUCCESS);
   rooms.device.give(slot);
   rooms.host.show(block_id{0});
   CHECK(*rooms.at(0) == std::byte{7});
@@ -79,6 +79,24 @@ TEST_CASE("where a call of the driver fails the block has no chunk, and nothing 
     CHECK(fake_cuda::stats().host_handles.count == 0);
   }
   CHECK(rooms.host.give(block_id{0}));
+}
+
+TEST_CASE("a chunk that neither becomes accessible nor can be unmapped has no contents, and serves later") {
+  for (const bool another : {false, true}) {
+    CAPTURE(another);
+    paged_rooms rooms(4, paged_rooms::chunk);
+    fake_cuda::fail_call("cuMemSetAccess", 1, cudaErrorMemoryAllocation);
+    fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
+    CHECK_FALSE(rooms.host.give(block_id{0}));
+    CHECK_FALSE(rooms.host.has(block_id{0}));
+    CHECK(rooms.host.held() == paged_rooms::chunk);
+    const block_id next{another ? 1U : 0U};
+    CHECK(rooms.host.give(next));
+    CHECK(rooms.host.has(next));
+    std::memset(rooms.host.at(next), 7, 1);
+    CHECK(rooms.host.held() == paged_rooms::chunk);
+    CHECK(fake_cuda::calls("cuMemCreate") == 1);
+  }
 }
 
 }  // namespace host_chunks_test

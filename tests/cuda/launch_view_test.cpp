@@ -34,7 +34,7 @@ TEST_CASE("a launch finds the chunk that is mapped, with its contents, and nothi
   CHECK_FALSE(admits(rooms, 0));
   std::memset(rooms.device.at(slot), 9, 1);
   CHECK(*rooms.at(1) == std::byte{9});
-  rooms.view.unmap_device(block_id{1});
+  CHECK(rooms.view.unmap_device(block_id{1}) == CUDA_SUCCESS);
   CHECK(rooms.view.slot_of(block_id{1}) == device_chunks::none);
   CHECK_FALSE(admits(rooms, 1));
 }
@@ -49,6 +49,46 @@ TEST_CASE("where the driver refuses a mapping or its access nothing is there, an
     CHECK(rooms.view.slot_of(block_id{0}) == device_chunks::none);
   }
   CHECK(rooms.view.map_device(block_id{0}, slot, rooms.device.memory_of(slot)) == CUDA_SUCCESS);
+}
+
+TEST_CASE("what the driver does not unmap stays as it was, and what it unmaps with an error is gone") {
+  paged_rooms rooms;
+  const std::uint32_t slot = rooms.map(1);
+  fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
+  CHECK(rooms.view.unmap_device(block_id{1}) == CUDA_ERROR_UNKNOWN);
+  CHECK(rooms.view.slot_of(block_id{1}) == slot);
+  CHECK(admits(rooms, 1));
+  fake_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
+  CHECK(rooms.view.unmap_device(block_id{1}) == CUDA_SUCCESS);
+  CHECK(rooms.view.slot_of(block_id{1}) == device_chunks::none);
+  CHECK_FALSE(admits(rooms, 1));
+}
+
+TEST_CASE("a chunk that is mapped in vain and cannot be unmapped is kept until it can") {
+  paged_rooms rooms;
+  const std::uint32_t slot = rooms.device.take();
+  fake_cuda::fail_call("cuMemSetAccess", 1, cudaErrorMemoryAllocation);
+  fake_cuda::refuse_calls("cuMemUnmap", 1, 4, cudaErrorUnknown);
+  CHECK(rooms.view.map_device(block_id{0}, slot, rooms.device.memory_of(slot)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(rooms.view.slot_of(block_id{0}) == device_chunks::none);
+  CHECK(rooms.view.keeps(slot));
+  CHECK(rooms.view.take_kept().empty());
+  CHECK(rooms.view.take_kept() == std::vector<std::uint32_t>{slot});
+  CHECK_FALSE(rooms.view.keeps(slot));
+  CHECK(rooms.view.map_device(block_id{0}, slot, rooms.device.memory_of(slot)) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a chunk of the host that cannot be unmapped is not replaced by one of the device") {
+  paged_rooms rooms(4, {}, true);
+  CHECK(rooms.host.give(block_id{0}));
+  std::memset(rooms.host.at(block_id{0}), 7, 1);
+  const std::uint32_t slot = rooms.device.take();
+  fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
+  CHECK(rooms.view.map_device(block_id{0}, slot, rooms.device.memory_of(slot)) == CUDA_ERROR_UNKNOWN);
+  CHECK_FALSE(rooms.view.keeps(slot));
+  CHECK(*rooms.at(0) == std::byte{7});
+  CHECK(rooms.view.map_device(block_id{0}, slot, rooms.device.memory_of(slot)) == CUDA_SUCCESS);
+  CHECK(*rooms.at(0) == static_cast<std::byte>(fake_cuda::poison));
 }
 
 TEST_CASE("in exclusive mode a block is accessible from the first launch that was let in to the end of the last") {

@@ -141,18 +141,26 @@ class lockstep_machine {
   }
   static void relent() { fake_cuda::forget_failures(); }
 
-  /// Calls of the library's fail: hints; on memory that never faults what gives a block its memory, on the device or on
-  /// the host, so that launches and views may be refused from then on. Or others take device memory.
+  /// Calls of the library's fail: hints; on memory that never faults what gives a block its memory or takes it away, on
+  /// the device or on the host, so that launches and views may be refused from then on. Or others take device memory.
   void disturb(std::uint32_t dice) {
     constexpr std::array hints{"cudaMemPrefetchAsync", "cudaMemAdvise", "cudaMemDiscardBatchAsync", "cudaMemGetInfo",
                                "cudaEventElapsedTime"};
-    constexpr std::array mappings{"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cudaMemGetInfo",
-                                  "cudaEventElapsedTime"};
-    const auto& calls = arena_type::host_uses_other_addresses ? mappings : hints;
-    if (dice % 4 != 0) {
+    constexpr std::array mappings{"cuMemCreate",    "cuMemMap",       "cuMemUnmap",
+                                  "cuMemSetAccess", "cudaMemGetInfo", "cudaEventElapsedTime"};
+    const std::span<const char* const> calls = arena_type::host_uses_other_addresses
+                                                   ? std::span<const char* const>(mappings)
+                                                   : std::span<const char* const>(hints);
+    if (arena_type::host_uses_other_addresses && dice % 4 == 0) {
+      mappings_fail = true;
+      fake_cuda::refuse_calls("cuMemUnmap", 1 + dice / 64 % 8, 1 + dice / 4 % 8, cudaErrorUnknown);
+      if (dice / 32 % 2 == 0) {  // what was mapped for nothing cannot be unmapped then
+        fake_cuda::fail_call("cuMemSetAccess", 1 + dice / 1024 % 4, cudaErrorInvalidValue);
+      }
+    } else if (dice % 4 != 0) {
       mappings_fail = mappings_fail || arena_type::host_uses_other_addresses;
-      fake_cuda::fail_call(calls.at(dice / 4 % calls.size()), 1 + dice / 64 % 4, cudaErrorInvalidValue);
-    } else if (!arena_type::host_uses_other_addresses) {
+      fake_cuda::fail_call(calls[dice / 4 % calls.size()], 1 + dice / 64 % 4, cudaErrorInvalidValue);
+    } else {
       fake_cuda::set_foreign_memory(dice / 4 % 2 == 0 ? deepum::bytes{} : deepum::bytes{memory_.count / 2});
     }
   }

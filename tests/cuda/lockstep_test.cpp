@@ -79,6 +79,7 @@ lockstep_outcome run_alone(std::uint64_t seed, const std::string& policy) {
   CHECK(why.empty());
   done.wrong = why.empty() ? 0 : 1;
   CHECK(fake_cuda::stats().taken_in_use == 0);
+  CHECK(fake_cuda::stats().most_mappings <= 2);  // its own address, and where launches expect it
   return done;
 }
 

@@ -22,12 +22,15 @@ cudaError_t noted(cudaError_t e, unsigned flags) {
   return e;
 }
 
-cudaError_t injected(const char* name) {
+cudaError_t injected(const char* name, bool& refused) {
   state& s = rt().now;
   for (auto it = s.injections.begin(); it != s.injections.end(); ++it) {
-    if ((it->name.empty() || it->name == name) && (it->always || --it->left == 0)) {
+    if (!it->name.empty() && it->name != name) continue;
+    if (it->always || it->left == 1 || --it->left == 0) {
       const cudaError_t e = it->error;
-      if (!it->always) s.injections.erase(it);
+      refused = it->refused;
+      it->left = 1;
+      if (!it->always && --it->times == 0) s.injections.erase(it);
       ++s.counted.failures;
       s.failed.emplace_back(name);
       return e;

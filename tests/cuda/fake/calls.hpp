@@ -14,7 +14,7 @@ namespace fake_runtime {
 
 enum : unsigned {
   deviceless = 1,    ///< works without a device
-  releases = 2,      ///< is done even where an error is injected
+  releases = 2,      ///< is done even where an error is injected, but for `refuse_calls`
   unsafe = 4,        ///< a capture may forbid it
   of_driver = 8,     ///< a function of the driver API, which leaves no last error
   contextless = 16,  ///< makes no context
@@ -22,8 +22,8 @@ enum : unsigned {
 
 /// Keeps an error for cudaGetLastError; one that breaks a real context breaks the devices.
 cudaError_t noted(cudaError_t e, unsigned flags = 0);
-/// The error that a test wants this call to return.
-[[nodiscard]] cudaError_t injected(const char* name);
+/// The error that a test wants this call to return. @param refused  Set where the call shall do nothing in any case.
+[[nodiscard]] cudaError_t injected(const char* name, bool& refused);
 /// Whether the stream is captured in a way that forbids unsafe calls to this thread.
 [[nodiscard]] bool forbids(const fifo& f);
 
@@ -48,7 +48,8 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   ++s.counted.calls;
   const auto counted = s.calls.find(std::string_view(name));
   ++(counted != s.calls.end() ? counted->second : s.calls[name]);  // a name that is known costs no memory
-  cudaError_t e = injected(name);
+  bool refused = false;
+  cudaError_t e = injected(name, refused);
   if (e == cudaSuccess) e = s.broken;
   if (e == cudaSuccess && s.device_count == 0 && (flags & deviceless) == 0) e = cudaErrorNoDevice;
   if (e == cudaSuccess && (flags & (of_driver | deviceless | contextless)) == 0) {
@@ -58,7 +59,7 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   if (e == cudaSuccess && (flags & unsafe) != 0 && spoils_captures([](const fifo& f) { return forbids(f); })) {
     return noted(cudaErrorStreamCaptureUnsupported, flags);
   }
-  if (e == cudaSuccess || (flags & releases) != 0) {
+  if (e == cudaSuccess || ((flags & releases) != 0 && !refused)) {
     const cudaError_t result = body(lock);
     if (e == cudaSuccess) e = result;
   }

@@ -183,6 +183,9 @@ void set_capturing(cudaStream_t stream, bool capturing) {
 void fail_call(std::string_view name, unsigned nth, cudaError_t error) {
   locked([&](state& s) { s.injections.push_back({std::string(name), nth, error}); });
 }
+void refuse_calls(std::string_view name, unsigned nth, unsigned times, cudaError_t error) {
+  locked([&](state& s) { s.injections.push_back({std::string(name), nth, error, false, times, true}); });
+}
 void forget_failures() {
   locked([](state& s) { s.injections.clear(); });
 }

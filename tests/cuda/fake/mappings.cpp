@@ -220,7 +220,7 @@ CUresult map_handle(CUdeviceptr p, std::size_t size, std::size_t offset, CUmemGe
       return cudaErrorMemoryAllocation;
     }
     s.views[pointer(p)] = {.size = size, .handle = handle};
-    ++it->second.mappings;
+    s.counted.most_mappings = std::max<std::uint64_t>(s.counted.most_mappings, ++it->second.mappings);
     ++s.counted.maps;
     return cudaSuccess;
   };

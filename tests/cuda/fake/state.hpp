@@ -125,6 +125,8 @@ struct injection {
   unsigned left = 0;
   cudaError_t error{};
   bool always = false;
+  unsigned times = 1;
+  bool refused = false;  ///< what gives back does not, either
 };
 
 /// One device's memory.

@@ -26,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -260,6 +261,9 @@ DEEPUM_SEPARATE bool paged_memory::begin_inward(const paged_command& c) {
 }
 
 DEEPUM_SEPARATE std::vector<std::uint32_t> paged_memory::take_slots(std::uint32_t count) {
+  for (const std::uint32_t slot : view_.take_kept()) {
+    device_.give(slot);
+  }
   std::vector<std::uint32_t> got;
   while (got.size() < count) {
     const std::uint32_t s = device_.take();
@@ -288,7 +292,9 @@ DEEPUM_SEPARATE void paged_memory::map_next() {
     if (c.copy != 0) {
       arrivals_.await_all();
     }
-    device_.give(c.slot);
+    if (!view_.keeps(c.slot)) {
+      device_.give(c.slot);
+    }
   }
   if (c.copy == 0) {
     has_come(c.command);
@@ -316,36 +322,46 @@ DEEPUM_SEPARATE void paged_memory::end_arrivals() {
 DEEPUM_SEPARATE void paged_memory::give_up_contents() {
   for (; !given_up_.empty(); given_up_.pop_front()) {
     const paged_command& c = given_up_.front();
-    take_away(c.range);
-    if (c.what == paged_command::kind::drop) {
-      report(device_event::kind::departed, c.range, c.ticket);
+    const std::uint32_t taken = take_away(c.range);
+    const bool all = taken == c.range.count;
+    if (taken != 0 && (c.what == paged_command::kind::drop || !all)) {
+      report(device_event::kind::departed, {c.range.first, taken}, c.ticket);
     }
-    end(c, true);
+    end(c, all);
   }
 }
 
 DEEPUM_SEPARATE void paged_memory::end_departures() {
   for (const departures::piece& p : departures_.take_ended()) {
     if (p.what.what == paged_command::kind::evict && !p.part.empty()) {
-      take_away(p.part);
-      report(device_event::kind::departed, p.part, p.what.ticket, p.began);
+      const std::uint32_t taken = take_away(p.part);
+      one_stayed_ = one_stayed_ || taken != p.part.count;
+      if (taken != 0) {
+        report(device_event::kind::departed, {p.part.first, taken}, p.what.ticket, p.began);
+      }
     }
     if (p.last) {
-      end(p.what, p.ok, p.what.what == paged_command::kind::clean ? p.began : nanoseconds{});
+      const bool ok = p.ok && !std::exchange(one_stayed_, false);
+      end(p.what, ok, p.what.what == paged_command::kind::clean ? p.began : nanoseconds{});
     }
   }
 }
 
-DEEPUM_SEPARATE void paged_memory::take_away(block_range range) {
+DEEPUM_SEPARATE std::uint32_t paged_memory::take_away(block_range range) {
   for (const block_id b : range) {
     const std::uint32_t slot = view_.slot_of(b);
-    if (slot != device_chunks::none) {
-      arrivals_.await(b);
-      view_.unmap_device(b);
-      host_.show(b);
-      device_.give(slot);
+    if (slot == device_chunks::none) {
+      continue;
     }
+    arrivals_.await(b);
+    if (const CUresult result = view_.unmap_device(b); result != CUDA_SUCCESS) {
+      failure_.set("a chunk could not be unmapped: the driver says " + std::to_string(static_cast<int>(result)));
+      return b.value - range.begin_value();
+    }
+    host_.show(b);
+    device_.give(slot);
   }
+  return range.count;
 }
 
 }  // namespace cuda

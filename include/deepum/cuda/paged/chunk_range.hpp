@@ -34,7 +34,15 @@ class chunk_range {
   [[nodiscard]] std::byte* at(std::uint32_t i) const { return begin_ + (chunk_ * i).count; }
 
   [[nodiscard]] CUresult map(std::uint32_t i, virtual_memory::handle h) const { return memory_.map(at(i), chunk_, h); }
-  CUresult unmap(std::uint32_t i) const { return memory_.unmap(at(i), chunk_); }
+  /// Where that succeeds nothing is mapped there, perhaps because nothing was.
+  // A driver that reports an error is asked once more: of a place where nothing is, it says that the value is invalid.
+  CUresult unmap(std::uint32_t i) const {
+    if (memory_.unmap(at(i), chunk_) == CUDA_SUCCESS) {
+      return CUDA_SUCCESS;
+    }
+    const CUresult result = memory_.unmap(at(i), chunk_);
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+  }
   /// See `virtual_memory::allow`.
   [[nodiscard]] CUresult allow(std::uint32_t i, bool by_host = false) const {
     return memory_.allow(at(i), chunk_, by_host);

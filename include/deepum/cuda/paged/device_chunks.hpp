@@ -38,7 +38,7 @@ class device_chunks {
   [[nodiscard]] bool has_too_many() const {
     return !empty_.empty() && created() > limit_.load(std::memory_order_relaxed);
   }
-  /// Gives those back. Nothing is being copied into them.
+  /// Gives those back, as far as the driver takes them. Nothing is being copied into them.
   void trim();
 
   [[nodiscard]] std::byte* at(std::uint32_t slot) const { return addresses_.at(slot); }
@@ -54,7 +54,10 @@ class device_chunks {
   static constexpr virtual_memory::handle no_memory = 0;
 
   [[nodiscard]] std::uint32_t create();
-  void destroy(std::uint32_t slot);
+  /// Gives the memory of a slot access. @returns  The slot, or `none` where the driver gives it none.
+  [[nodiscard]] std::uint32_t open(std::uint32_t slot);
+  /// @returns  Whether the slot is without memory now.
+  [[nodiscard]] bool destroy(std::uint32_t slot);
 
   const virtual_memory& memory_;
   const bytes chunk_;
@@ -63,6 +66,7 @@ class device_chunks {
   std::vector<virtual_memory::handle> slots_{};
   std::vector<std::uint32_t> empty_{};   // slots with memory and without contents
   std::vector<std::uint32_t> unused_{};  // slots without memory
+  std::vector<std::uint32_t> closed_{};  // slots with memory that neither became accessible nor could be taken away
   std::atomic<std::uint32_t> limit_;
   std::atomic<std::uint32_t> created_{0};
   std::atomic<std::uint32_t> empty_count_{0};

@@ -38,12 +38,18 @@ class launch_view {
   /// Of the chunk of the device that is there; `device_chunks::none`: none is.
   [[nodiscard]] std::uint32_t slot_of(block_id b) const { return slot_of_[b.value].load(std::memory_order_relaxed); }
 
-  /// Shows a chunk of the device in place of what is there. Where that fails nothing is.
+  /// Shows a chunk of the device in place of what the host has there. Where that fails launches find none of the
+  /// device.
   /// @returns  What the driver says. While copies to the host follow one another without a pause, it takes a
   ///           millisecond, else 35 us (docs/adr/0007).
   [[nodiscard]] CUresult map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk);
-  /// Shows nothing in place of the chunk of the device.
-  void unmap_device(block_id b);
+  /// Whether the driver keeps the chunk mapped for a block that `map_device` failed for: nobody else may have it.
+  [[nodiscard]] bool keeps(std::uint32_t slot) const;
+  /// Tries once more to take such chunks away. @returns  Those that are nowhere any more. Costs nothing where there are
+  ///                                                     none.
+  [[nodiscard]] std::vector<std::uint32_t> take_kept();
+  /// Shows nothing in place of the chunk of the device. @returns  What the driver says; where that fails it stays.
+  [[nodiscard]] CUresult unmap_device(block_id b);
   /// Shows a chunk of the host, unless one is there, of either.
   void map_host(block_id b, virtual_memory::handle chunk);
 
@@ -53,6 +59,11 @@ class launch_view {
   std::mutex mutex_;
   std::vector<bool> host_;                                 // by block: a chunk of the host is there
   std::unique_ptr<std::atomic<std::uint32_t>[]> slot_of_;  // by block; written under the mutex
+  struct kept_chunk {
+    block_id block{};
+    std::uint32_t slot = 0;
+  };
+  std::vector<kept_chunk> kept_{};  // of the thread that maps
 };
 
 }  // namespace cuda

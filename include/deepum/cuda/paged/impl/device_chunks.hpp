@@ -28,8 +28,8 @@ DEEPUM_SEPARATE device_chunks::device_chunks(const virtual_memory& calls, bytes 
 
 DEEPUM_SEPARATE device_chunks::~device_chunks() {
   for (std::uint32_t s = 0; s < slots_.size(); ++s) {
-    if (slots_[s] != no_memory) {
-      destroy(s);
+    if (slots_[s] != no_memory && !destroy(s)) {
+      memory_.release(slots_[s]);  // its mapping may keep it, for as long as the process lives
     }
   }
 }
@@ -57,15 +57,23 @@ DEEPUM_SEPARATE void device_chunks::give(std::uint32_t slot) {
 DEEPUM_SEPARATE void device_chunks::trim() {
   while (has_too_many()) {
     const std::uint32_t s = take();
-    destroy(s);
+    if (!destroy(s)) {
+      give(s);
+      return;
+    }
     unused_.push_back(s);
   }
 }
 
 DEEPUM_SEPARATE std::uint32_t device_chunks::create() {
-  if (created() >= limit_.load(std::memory_order_relaxed)) {
+  if (created() - closed_.size() >= limit_.load(std::memory_order_relaxed)) {
     failure_.set("all " + std::to_string(created()) + " chunks of the budget are in use");
     return none;
+  }
+  if (!closed_.empty()) {
+    const std::uint32_t s = closed_.back();
+    closed_.pop_back();
+    return open(s);
   }
   const std::uint32_t s = unused_.empty() ? static_cast<std::uint32_t>(slots_.size()) : unused_.back();
   virtual_memory::handle made = no_memory;
@@ -80,12 +88,6 @@ DEEPUM_SEPARATE std::uint32_t device_chunks::create() {
     failure_.set("a chunk of the device could not be mapped");
     return none;
   }
-  if (addresses_.allow(s) != CUDA_SUCCESS) {
-    addresses_.unmap(s);
-    memory_.release(made);
-    failure_.set("a chunk of the device could not be made accessible");
-    return none;
-  }
   if (unused_.empty()) {
     slots_.push_back(made);
   } else {
@@ -93,14 +95,26 @@ DEEPUM_SEPARATE std::uint32_t device_chunks::create() {
     slots_[s] = made;
   }
   created_.fetch_add(1, std::memory_order_relaxed);
-  return s;
+  return open(s);
 }
 
-DEEPUM_SEPARATE void device_chunks::destroy(std::uint32_t slot) {
-  addresses_.unmap(slot);
+DEEPUM_SEPARATE std::uint32_t device_chunks::open(std::uint32_t slot) {
+  if (addresses_.allow(slot) == CUDA_SUCCESS) {
+    return slot;
+  }
+  failure_.set("a chunk of the device could not be made accessible");
+  (destroy(slot) ? unused_ : closed_).push_back(slot);
+  return none;
+}
+
+DEEPUM_SEPARATE bool device_chunks::destroy(std::uint32_t slot) {
+  if (addresses_.unmap(slot) != CUDA_SUCCESS) {
+    return false;
+  }
   memory_.release(slots_[slot]);
   slots_[slot] = no_memory;
   created_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace cuda

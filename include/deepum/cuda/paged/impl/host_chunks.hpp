@@ -26,6 +26,7 @@ DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, 
       limit_(most),
       addresses_(with.memory, chunk, block_count),
       chunks_(block_count, no_memory),
+      closed_(block_count),
       stale_(std::make_unique<std::atomic<bool>[]>(block_count)) {}
 
 DEEPUM_SEPARATE host_chunks::~host_chunks() {
@@ -40,31 +41,37 @@ DEEPUM_SEPARATE host_chunks::~host_chunks() {
 DEEPUM_SEPARATE bool host_chunks::give(block_id b) {
   const std::lock_guard lock(mutex_);
   stale_[b.value].store(false, std::memory_order_relaxed);
-  if (chunks_[b.value] != no_memory) {
+  if (has_locked(b)) {
     return true;
   }
-  const handle got = create();
+  handle& chunk = chunks_[b.value];
+  const bool closed = chunk != no_memory;
+  const handle got = closed ? chunk : create();
   if (got == no_memory) {
     return false;
   }
-  const bool mapped = addresses_.map(b.value, got) == CUDA_SUCCESS;
-  if (!mapped || addresses_.allow(b.value, true) != CUDA_SUCCESS) {
-    if (mapped) {
-      addresses_.unmap(b.value);
-    }
+  const bool mapped = closed || addresses_.map(b.value, got) == CUDA_SUCCESS;
+  if (mapped && addresses_.allow(b.value, true) == CUDA_SUCCESS) {
+    chunk = got;
+    closed_[b.value] = false;
+    show_locked(b);
+    return true;
+  }
+  with_.failure.set("a chunk of the host could not be mapped", true);
+  closed_[b.value] = mapped && addresses_.unmap(b.value) != CUDA_SUCCESS;
+  if (closed_[b.value]) {
+    chunk = got;
+  } else {
+    chunk = no_memory;
     with_.memory.release(got);
     created_.fetch_sub(1, std::memory_order_relaxed);
-    with_.failure.set("a chunk of the host could not be mapped", true);
-    return false;
   }
-  chunks_[b.value] = got;
-  show_locked(b);
-  return true;
+  return false;
 }
 
 DEEPUM_SEPARATE bool host_chunks::has(block_id b) {
   const std::lock_guard lock(mutex_);
-  return chunks_[b.value] != no_memory;
+  return has_locked(b);
 }
 
 DEEPUM_SEPARATE void host_chunks::mark_stale(block_range range) {
@@ -81,7 +88,7 @@ DEEPUM_SEPARATE void host_chunks::show(block_id b) {
 }
 
 DEEPUM_SEPARATE void host_chunks::show_locked(block_id b) {
-  if (with_.shown_in != nullptr && chunks_[b.value] != no_memory) {
+  if (with_.shown_in != nullptr && has_locked(b)) {
     with_.shown_in->map_host(b, chunks_[b.value]);
   }
 }
@@ -114,8 +121,10 @@ DEEPUM_SEPARATE host_chunks::handle host_chunks::take_outdated() {
   for (std::uint32_t n = 0; n < count; ++n) {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
     handle& c = chunks_[taken_last_];
-    if (c != no_memory && stale_[taken_last_].load(std::memory_order_relaxed) &&
-        !with_.copies.under_way(block_id{taken_last_}) && addresses_.unmap(taken_last_) == CUDA_SUCCESS) {
+    const bool useless = closed_[taken_last_] || (stale_[taken_last_].load(std::memory_order_relaxed) &&
+                                                  !with_.copies.under_way(block_id{taken_last_}));
+    if (c != no_memory && useless && addresses_.unmap(taken_last_) == CUDA_SUCCESS) {
+      closed_[taken_last_] = false;
       return std::exchange(c, no_memory);
     }
   }

@@ -9,6 +9,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -35,19 +36,22 @@ DEEPUM_SEPARATE launch_view::~launch_view() {
       addresses_.unmap(b);
     }
   }
+  (void)take_kept();
 }
 
 DEEPUM_SEPARATE CUresult launch_view::map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk) {
   const std::lock_guard lock(mutex_);
   if (host_[b.value]) {
-    addresses_.unmap(b.value);
+    if (const CUresult left = addresses_.unmap(b.value); left != CUDA_SUCCESS) {
+      return left;
+    }
     host_[b.value] = false;
   }
   CUresult result = addresses_.map(b.value, chunk);
   if (result == CUDA_SUCCESS && !exclusive_.is_on()) {
     result = addresses_.allow(b.value);
-    if (result != CUDA_SUCCESS) {
-      addresses_.unmap(b.value);
+    if (result != CUDA_SUCCESS && addresses_.unmap(b.value) != CUDA_SUCCESS) {
+      kept_.push_back({b, slot});
     }
   }
   if (result == CUDA_SUCCESS) {
@@ -56,10 +60,29 @@ DEEPUM_SEPARATE CUresult launch_view::map_device(block_id b, std::uint32_t slot,
   return result;
 }
 
-DEEPUM_SEPARATE void launch_view::unmap_device(block_id b) {
+DEEPUM_SEPARATE bool launch_view::keeps(std::uint32_t slot) const {
+  return std::any_of(kept_.begin(), kept_.end(), [slot](const kept_chunk& k) { return k.slot == slot; });
+}
+
+DEEPUM_SEPARATE std::vector<std::uint32_t> launch_view::take_kept() {
+  std::vector<std::uint32_t> gone;
+  std::erase_if(kept_, [&](const kept_chunk& k) {
+    const bool unmapped = addresses_.unmap(k.block.value) == CUDA_SUCCESS;
+    if (unmapped) {
+      gone.push_back(k.slot);
+    }
+    return unmapped;
+  });
+  return gone;
+}
+
+DEEPUM_SEPARATE CUresult launch_view::unmap_device(block_id b) {
   const std::lock_guard lock(mutex_);
-  slot_of_[b.value].store(device_chunks::none, std::memory_order_relaxed);
-  addresses_.unmap(b.value);
+  const CUresult result = addresses_.unmap(b.value);
+  if (result == CUDA_SUCCESS) {
+    slot_of_[b.value].store(device_chunks::none, std::memory_order_relaxed);
+  }
+  return result;
 }
 
 DEEPUM_SEPARATE void launch_view::map_host(block_id b, virtual_memory::handle chunk) {
