@@ -47,7 +47,7 @@ struct bench {
     std::unique_ptr<deepum::cuda::launch_log> log{};
   };
 
-  explicit bench(std::size_t count) {
+  explicit bench(std::size_t count, const deepum::cuda::launch_watch::intervals& looks = {}) : watch(device, looks) {
     fake_cuda::register_kernel(nothing);
     for (std::size_t i = 0; i < count; ++i) {
       streams.push_back(std::make_unique<one>(watch));
@@ -61,6 +61,11 @@ struct bench {
           cudaSuccess);
     watch.issued(*s.log, s.log->end());
   }
+  /// So many launches that the last command was a while ago.
+  void let_time_pass() {
+    for (int i = 0; i < 1000; ++i)
+      (void)watch.mark_launches();
+  }
   /// @returns  Whether launches are in flight yet.
   bool collect() {
     const std::lock_guard lock(watch.mutex());
@@ -71,7 +76,7 @@ struct bench {
 
   fake_gpu gpu;
   deepum::cuda::device device{0};
-  deepum::cuda::launch_watch watch{device};
+  deepum::cuda::launch_watch watch;
   std::vector<std::unique_ptr<one>> streams{};
   std::vector<device_event> events{};
   std::uint64_t issued = 0;
@@ -176,6 +181,60 @@ TEST_CASE("a wait sleeps while the pump does, and wakes it when its time is over
   b.watch.wait(last, std::chrono::milliseconds(5));
   CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(5));
   CHECK(b.watch.runs() == last);
+}
+
+TEST_CASE("while nothing moves the pump naps beside launches, and who needs it ends the nap") {
+  const watchdog ends("naps of the pump");
+  constexpr auto never = std::chrono::hours(1);
+  bench b(1, {.calm = never, .idle = never});
+  b.let_time_pass();
+  std::atomic<bool> moves{false};
+  b.watch.attach([&] {
+    if (moves.exchange(false)) b.watch.command_submitted(1);
+    b.watch.note_in_flight(b.collect());
+  });
+  fake_cuda::hold(b.streams[0]->stream);
+  CHECK(comes([&] { return b.watch.runs() == 1; }));
+  b.launch(0);
+  b.watch.hurry();
+  CHECK(comes([&] { return b.watch.runs() >= 2; }));
+  for (int i = 0; i < 100; ++i)
+    b.launch(0);
+  CHECK(b.watch.runs() <= 3);  // at the beginning, for the first launch, and for the wish
+
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t seen = b.watch.runs();
+    b.watch.wait(seen, never);
+    CHECK(b.watch.runs() > seen);
+    const std::uint64_t before = b.watch.runs();
+    b.watch.hurry();
+    CHECK(comes([&] { return b.watch.runs() > before; }));
+  }
+
+  moves = true;
+  b.watch.hurry();
+  const std::uint64_t before = b.watch.runs();
+  CHECK(comes([&] { return b.watch.runs() > before + 100; }));  // it looks for the command's end
+  b.watch.command_ended();
+  fake_cuda::resume(b.streams[0]->stream);
+  b.watch.detach();
+}
+
+TEST_CASE("a nap of the pump does not keep it from ending") {
+  const watchdog ends("ends of naps of the pump");
+  constexpr auto never = std::chrono::hours(1);
+  for (int i = 0; i < 50; ++i) {
+    bench b(1, {.calm = never, .idle = never});
+    b.let_time_pass();
+    b.watch.attach([&] { b.watch.note_in_flight(b.collect()); });
+    fake_cuda::hold(b.streams[0]->stream);
+    CHECK(comes([&] { return b.watch.runs() == 1; }));
+    b.launch(0);
+    b.watch.hurry();
+    CHECK(comes([&] { return b.watch.runs() >= 2; }));
+    b.watch.detach();
+    fake_cuda::resume(b.streams[0]->stream);
+  }
 }
 
 }  // namespace launch_watch_test

@@ -23,12 +23,21 @@ class device;
 
 /// The launches of a memory kind's streams, and the thread that runs the engine's pump.
 ///
-/// While launches or commands are in flight the thread looks for their ends every 20 us; else it sleeps. It looks at
-/// the streams that have launches in flight, however many are open.
+/// While launches or commands are in flight the thread looks for their ends again and again; else it sleeps. It looks
+/// at the streams that have launches in flight, however many are open.
 class launch_watch {
  public:
+  /// How long the thread pauses between two looks.
+  struct intervals {
+    nanoseconds busy = std::chrono::microseconds(20);   ///< while anything moves, or somebody waits
+    nanoseconds calm = std::chrono::microseconds(200);  ///< while launches are in flight and nothing else is: each look
+                                                        ///< delays the launches beside it (docs/adr/0006)
+    nanoseconds idle = std::chrono::milliseconds(50);   ///< at most, while nothing is in flight
+  };
+
   /// @param of  Outlives it.
-  explicit launch_watch(const device& of);
+  explicit launch_watch(const device& of, const intervals& looks);
+  explicit launch_watch(const device& of) : launch_watch(of, intervals{}) {}
   ~launch_watch();
   launch_watch(const launch_watch&) = delete;
   launch_watch& operator=(const launch_watch&) = delete;
@@ -36,7 +45,8 @@ class launch_watch {
   /// @name The pump
   /// @{
 
-  /// Wakes it. Costs an atomic while launches are in flight, because it looks then anyway. Threads: any.
+  /// Wakes it where it sleeps. Costs an atomic while launches are in flight, because it looks then anyway. Threads:
+  /// any.
   void notify();
   /// As `notify`, but it runs again at once: a thread waits for it. Threads: any.
   void hurry();
@@ -102,15 +112,28 @@ class launch_watch {
  private:
   static constexpr std::int64_t launches_marked = 512;  // after the last command
   static constexpr std::uint32_t launches_a_mark = 16;  // after those
-  static constexpr auto look_every = std::chrono::microseconds(20);
-  static constexpr auto look_at_least = std::chrono::milliseconds(50);
-  static constexpr nanoseconds awake{20'000};  // who waits looks for so long before it sleeps
+  static constexpr nanoseconds awake{20'000};           // who waits looks for so long before it sleeps
+
+  /// What the thread does between two looks, and so what ends it.
+  enum class rest : std::uint8_t {
+    none,   // nothing but time
+    nap,    // an urgent wish, or a thread that waits
+    sleep,  // any wish
+  };
 
   void run();
   void note_run();
+  /// Until the pump is to run again. @returns  False: never.
+  [[nodiscard]] bool rest_between_runs();
+  void wake();
+  /// @returns  Whether the pump has run.
+  [[nodiscard]] bool sleep_until(std::uint64_t seen, std::chrono::steady_clock::time_point end);
   [[nodiscard]] bool busy() const;
+  /// Nothing has moved for a while, and nobody waits.
+  [[nodiscard]] bool calm() const;
 
   const device& gpu_;
+  const intervals looks_;
 
   std::mutex mutex_;
   gpu_clock clock_;
@@ -130,12 +153,13 @@ class launch_watch {
   std::function<void()> pump_{};
   std::atomic<bool> wanted_{false};
   std::atomic<bool> urgent_{false};
-  std::atomic<bool> asleep_{false};
+  std::atomic<rest> resting_{rest::none};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 
   std::atomic<std::uint64_t> runs_{0};      // of the pump
-  std::atomic<std::uint32_t> sleeping_{0};  // threads in `wait`; both in one order: who sleeps is seen, or sees the run
+  std::atomic<std::uint32_t> waiting_{0};   // threads in `wait`
+  std::atomic<std::uint32_t> sleeping_{0};  // of those; in one order with the runs: who sleeps is seen, or sees the run
   std::mutex sleepers_mutex_;               // innermost
   std::condition_variable ran_;
 };

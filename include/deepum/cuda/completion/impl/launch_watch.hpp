@@ -22,23 +22,31 @@ namespace deepum {
 inline namespace v0 {
 namespace cuda {
 
-DEEPUM_SEPARATE launch_watch::launch_watch(const device& of) : gpu_(of), clock_(&of.context()) {}
+DEEPUM_SEPARATE launch_watch::launch_watch(const device& of, const intervals& looks)
+    : gpu_(of),
+      looks_(looks),
+      clock_(&of.context()) {}
 
 DEEPUM_SEPARATE launch_watch::~launch_watch() { detach(); }
 
 DEEPUM_SEPARATE void launch_watch::notify() {
   wanted_.store(true, std::memory_order_seq_cst);
-  if (asleep_.load(std::memory_order_seq_cst)) {
-    {
-      const std::lock_guard lock(pump_mutex_);
-    }
-    changed_.notify_one();
+  if (resting_.load(std::memory_order_seq_cst) == rest::sleep) {
+    wake();
   }
 }
 
 DEEPUM_SEPARATE void launch_watch::hurry() {
-  urgent_.store(true, std::memory_order_relaxed);
-  notify();
+  wanted_.store(true, std::memory_order_relaxed);
+  urgent_.store(true, std::memory_order_seq_cst);
+  if (resting_.load(std::memory_order_seq_cst) != rest::none) {
+    wake();
+  }
+}
+
+DEEPUM_SEPARATE void launch_watch::wake() {
+  { const std::lock_guard lock(pump_mutex_); }
+  changed_.notify_one();
 }
 
 DEEPUM_SEPARATE void launch_watch::attach(std::function<void()> pump) {
@@ -62,22 +70,35 @@ DEEPUM_SEPARATE void launch_watch::detach() {
 DEEPUM_SEPARATE void launch_watch::wait(std::uint64_t seen, nanoseconds at_most) {
   const auto began = std::chrono::steady_clock::now();
   const auto sleeps = began + std::min(awake, at_most);
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  if (resting_.load(std::memory_order_seq_cst) == rest::nap) {
+    wake();
+  }
+  bool ran = false;
   do {
-    if (runs() != seen) {
-      return;
+    ran = runs() != seen;
+    if (!ran) {
+      std::this_thread::yield();
     }
-    std::this_thread::yield();
-  } while (std::chrono::steady_clock::now() < sleeps);
+  } while (!ran && std::chrono::steady_clock::now() < sleeps);
+  if (!ran) {
+    ran = sleep_until(seen, began + at_most);
+  }
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  if (!ran) {
+    notify();
+  }
+}
+
+DEEPUM_SEPARATE bool launch_watch::sleep_until(std::uint64_t seen, std::chrono::steady_clock::time_point end) {
   bool ran = false;
   sleeping_.fetch_add(1, std::memory_order_seq_cst);
   {
     std::unique_lock lock(sleepers_mutex_);
-    ran = ran_.wait_until(lock, began + at_most, [&] { return runs() != seen; });
+    ran = ran_.wait_until(lock, end, [&] { return runs() != seen; });
   }
   sleeping_.fetch_sub(1, std::memory_order_relaxed);
-  if (!ran) {
-    notify();
-  }
+  return ran;
 }
 
 DEEPUM_SEPARATE void launch_watch::remove(launch_log& log, std::vector<device_event>& events) {
@@ -137,35 +158,46 @@ DEEPUM_SEPARATE void launch_watch::note_run() {
 DEEPUM_SEPARATE void launch_watch::run() {
   for (;;) {
     wanted_.store(false, std::memory_order_relaxed);
+    urgent_.store(false, std::memory_order_relaxed);
     pump_();
     note_run();
-    if (urgent_.exchange(false, std::memory_order_relaxed)) {
+    if (urgent_.load(std::memory_order_relaxed)) {
       if (stopping_.load(std::memory_order_relaxed)) {
         return;
       }
       continue;
     }
-    // Launches come one by one: to take each of them in by itself would be in the way of the next.
-    if (wanted_.load(std::memory_order_acquire) || busy()) {
-      std::this_thread::sleep_for(look_every);
-      if (stopping_.load(std::memory_order_relaxed)) {
-        return;
-      }
-      continue;
-    }
-    std::unique_lock lock(pump_mutex_);
-    asleep_.store(true, std::memory_order_seq_cst);
-    changed_.wait_for(lock, look_at_least,
-                      [this] { return stopping_.load() || wanted_.load(std::memory_order_seq_cst); });
-    asleep_.store(false, std::memory_order_relaxed);
-    if (stopping_) {
+    if (!rest_between_runs()) {
       return;
     }
   }
 }
 
+DEEPUM_SEPARATE bool launch_watch::rest_between_runs() {
+  // Launches come one by one: to take each of them in by itself would be in the way of the next.
+  const bool in_between = wanted_.load(std::memory_order_acquire) || busy();
+  if (in_between && !calm()) {
+    std::this_thread::sleep_for(looks_.busy);
+    return !stopping_.load(std::memory_order_relaxed);
+  }
+  std::unique_lock lock(pump_mutex_);
+  resting_.store(in_between ? rest::nap : rest::sleep, std::memory_order_seq_cst);
+  changed_.wait_for(lock, in_between ? looks_.calm : looks_.idle, [&] {
+    const bool called =
+        in_between ? urgent_.load(std::memory_order_seq_cst) || !calm() : wanted_.load(std::memory_order_seq_cst);
+    return called || stopping_.load(std::memory_order_relaxed);
+  });
+  resting_.store(rest::none, std::memory_order_relaxed);
+  return !stopping_.load(std::memory_order_relaxed);
+}
+
 DEEPUM_SEPARATE bool launch_watch::busy() const {
   return in_flight_.load(std::memory_order_relaxed) || outstanding_.load(std::memory_order_relaxed) != 0;
+}
+
+DEEPUM_SEPARATE bool launch_watch::calm() const {
+  return outstanding_.load(std::memory_order_relaxed) == 0 && marked_left_.load(std::memory_order_relaxed) <= 0 &&
+         waiting_.load(std::memory_order_seq_cst) == 0;
 }
 
 }  // namespace cuda
