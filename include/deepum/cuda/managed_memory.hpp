@@ -47,7 +47,7 @@ class launch_log;
 ///
 /// Four threads: one runs the pump, and one to the device and two to the host give the driver its commands
 /// (`migration_lane`; one to the host where `migration_context::shared` is chosen). While launches are in flight the
-/// pump's thread looks for their ends every 20 us.
+/// pump's thread looks for their ends (`launch_watch`).
 class managed_memory final : public device_space {
  public:
   using stream_type = basic_stream<managed_memory>;

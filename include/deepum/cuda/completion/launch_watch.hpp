@@ -31,7 +31,7 @@ class launch_watch {
   struct intervals {
     nanoseconds busy = std::chrono::microseconds(20);   ///< while anything moves, or somebody waits
     nanoseconds calm = std::chrono::microseconds(200);  ///< while launches are in flight and nothing else is: each look
-                                                        ///< delays the launches beside it (docs/adr/0006)
+                                                        ///< delays the launches beside it (docs/lab.md)
     nanoseconds idle = std::chrono::milliseconds(50);   ///< at most, while nothing is in flight
   };
 
