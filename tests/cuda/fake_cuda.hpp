@@ -209,8 +209,10 @@ struct statistics {
 [[nodiscard]] deepum::bytes used_memory(int device);       ///< by all that is on the device, and by others
 [[nodiscard]] deepum::bytes most_used_memory(int device);  ///< of what room was made for, at any time
 [[nodiscard]] std::uint64_t calls(std::string_view name);  ///< calls of one function, whatever they returned
-[[nodiscard]] std::vector<int> opened_devices();           ///< whose primary context has been made
-[[nodiscard]] std::vector<std::string> failed_calls();     ///< functions that `statistics::failures` counts, in order
+[[nodiscard]] std::uint64_t calls_of_this_thread(std::string_view name);  ///< since it began, whatever was reset
+[[nodiscard]] std::uint64_t calls_of_this_thread();                       ///< of all functions
+[[nodiscard]] std::vector<int> opened_devices();                          ///< whose primary context has been made
+[[nodiscard]] std::vector<std::string> failed_calls();  ///< functions that `statistics::failures` counts, in order
 
 /// Whether the host may access all of [p, p + size) in this way: what is mapped there with the host's access, all that
 /// is in no reserved range but for memory of cudaMalloc.

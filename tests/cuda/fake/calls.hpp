@@ -6,6 +6,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 
 /// The frame of every function of the fake: counts, failures that tests ask for, the current device, captures, errors.
@@ -19,6 +23,12 @@ enum : unsigned {
   of_driver = 8,     ///< a function of the driver API, which leaves no last error
   contextless = 16,  ///< makes no context
 };
+
+/// Calls of this thread, by name.
+using call_counts = std::map<std::string, std::uint64_t, std::less<>>;
+[[nodiscard]] call_counts& calls_of_this_thread();
+/// Counts a call of that name.
+void count_call(const char* name);
 
 /// Keeps an error for cudaGetLastError; one that breaks a real context breaks the devices.
 cudaError_t noted(cudaError_t e, unsigned flags = 0);
@@ -46,8 +56,7 @@ cudaError_t call(const char* name, unsigned flags, F body) {
   guard lock;
   state& s = rt().now;
   ++s.counted.calls;
-  const auto counted = s.calls.find(std::string_view(name));
-  ++(counted != s.calls.end() ? counted->second : s.calls[name]);  // a name that is known costs no memory
+  count_call(name);
   bool refused = false;
   cudaError_t e = injected(name, refused);
   if (e == cudaSuccess) e = s.broken;

@@ -214,6 +214,17 @@ std::uint64_t calls(std::string_view name) {
     return it == s.calls.end() ? 0 : it->second;
   });
 }
+std::uint64_t calls_of_this_thread(std::string_view name) {
+  const fake_runtime::call_counts& counts = fake_runtime::calls_of_this_thread();
+  const auto it = counts.find(name);
+  return it == counts.end() ? 0 : it->second;
+}
+std::uint64_t calls_of_this_thread() {
+  std::uint64_t all = 0;
+  for (const auto& [name, count] : fake_runtime::calls_of_this_thread())
+    all += count;
+  return all;
+}
 std::vector<int> opened_devices() {
   return locked([](state& s) { return std::vector<int>(s.opened.begin(), s.opened.end()); });
 }
@@ -256,12 +267,12 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaPeekAtLastError() {
   const guard lock;
-  ++rt().now.calls["cudaPeekAtLastError"];
+  count_call("cudaPeekAtLastError");
   return rt().now.broken != cudaSuccess ? rt().now.broken : last_error;
 }
 cudaError_t cudaGetLastError() {
   const guard lock;
-  ++rt().now.calls["cudaGetLastError"];
+  count_call("cudaGetLastError");
   const cudaError_t e = std::exchange(last_error, cudaSuccess);
   return rt().now.broken != cudaSuccess ? rt().now.broken : e;
 }
