@@ -184,9 +184,11 @@ class managed_blocks : public memory_space {
   [[nodiscard]] bytes capacity() const override { return block_size * gpu_.blocks(); }
   [[nodiscard]] location place() const override { return location::device(); }
   [[nodiscard]] bytes free_memory() const override { return block_size * gpu_.free_rooms(); }
-  bool prefetch(block_range r, std::uint64_t ticket) override { return gpu_.prefetch(r, ticket); }
-  bool evict(block_range r, std::uint64_t ticket) override { return gpu_.evict(r, ticket); }
-  bool discard(block_range r, std::uint64_t ticket) override { return gpu_.discard(r, ticket); }
+  bool start(const transfer& t, std::uint64_t ticket) override {
+    return !t.cleans() && (t.forgets()      ? gpu_.discard(t.blocks, ticket)
+                           : t.takes_room() ? gpu_.prefetch(t.blocks, ticket)
+                                            : gpu_.evict(t.blocks, ticket));
+  }
   bool advise(block_range, advice, location) override { return true; }
   [[nodiscard]] nanoseconds now() const override { return gpu_.now(); }
   void poll(std::vector<device_event>& events) override { gpu_.poll(events); }
@@ -208,9 +210,15 @@ class blocks_with_home_copy final : public managed_blocks {
  public:
   explicit blocks_with_home_copy(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}
 
-  bool populate(block_range r, std::uint64_t ticket) override { return device().populate(r, ticket); }
-  bool clean(block_range r, std::uint64_t ticket) override { return device().clean(r, ticket); }
-  bool drop(block_range r, std::uint64_t ticket) override { return device().drop(r, ticket); }
+  bool start(const transfer& t, std::uint64_t ticket) override {
+    if (t.cleans()) {
+      return device().clean(t.blocks, ticket);
+    }
+    if (t.copies() || t.forgets()) {
+      return managed_blocks::start(t, ticket);
+    }
+    return t.takes_room() ? device().populate(t.blocks, ticket) : device().drop(t.blocks, ticket);
+  }
 };
 
 }  // namespace deepum::replay

@@ -144,8 +144,7 @@ class oracle_policy final : public policy {
       for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
         if (!map.keeps_home_copy() && set_duplicated(b, true)) {
           deepum::detail::append(
-              out,
-              {.what = action::advise, .why = reason::predicted, .hint = advice::set_read_mostly, .to = map.device()},
+              out.hints, driver_hint{.what = advice::set_read_mostly, .where = map.device(), .why = reason::predicted},
               block_id{b}, r.count);
         }
       }

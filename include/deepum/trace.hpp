@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/units.hpp>
 
@@ -81,7 +81,7 @@ class trace {
     track what = track::span;
     access mode = access::read;
     reason why = reason::fault;
-    action did = action::prefetch;
+    transfer did{};
     bool commanded = false;  // else the driver or the host did it
     bool copied = false;
     bool timed = true;

@@ -54,8 +54,8 @@ struct leaving {
 
 TEST_CASE("what leaves is copied to the host's chunks, command by command") {
   leaving gpu;
-  gpu.out.add({paged_command::kind::evict, {block_id{0}, 3}, 1});
-  gpu.out.add({paged_command::kind::clean, {block_id{4}, 1}, 2});
+  gpu.out.add({deepum::transfer::evict(deepum::location::host(), deepum::reason::make_room, {block_id{0}, 3}), 1});
+  gpu.out.add({deepum::transfer::clean(deepum::reason::write_back, {block_id{4}, 1}), 2});
   const auto pieces = gpu.finish();
   REQUIRE(pieces.size() == 2);
   CHECK(pieces[0].part == block_range{block_id{0}, 3});
@@ -74,7 +74,7 @@ TEST_CASE("what leaves is copied to the host's chunks, command by command") {
 
 TEST_CASE("where the host has memory for a part of a command that part is copied, and then the command fails") {
   leaving gpu(2 * paged_rooms::chunk);
-  gpu.out.add({paged_command::kind::evict, {block_id{1}, 4}, 1});
+  gpu.out.add({deepum::transfer::evict(deepum::location::host(), deepum::reason::make_room, {block_id{1}, 4}), 1});
   const auto pieces = gpu.finish();
   REQUIRE(pieces.size() == 1);
   CHECK(pieces[0].part == block_range{block_id{1}, 2});
@@ -89,7 +89,7 @@ TEST_CASE("a copy that fails takes nothing away: the command fails with no block
   for (const char* call : {"cudaMemcpyAsync", "cudaEventCreateWithFlags", "cudaEventRecord"}) {
     CAPTURE(call);
     fake_cuda::fail_call(call, 1, cudaErrorUnknown);
-    gpu.out.add({paged_command::kind::evict, {block_id{0}, 2}, 1});
+    gpu.out.add({deepum::transfer::evict(deepum::location::host(), deepum::reason::make_room, {block_id{0}, 2}), 1});
     const auto pieces = gpu.finish();
     REQUIRE(pieces.size() == 1);
     CHECK(pieces[0].part.empty());
@@ -97,7 +97,7 @@ TEST_CASE("a copy that fails takes nothing away: the command fails with no block
     CHECK_FALSE(pieces[0].ok);
     CHECK(gpu.rooms.failure.what() == "a copy to the host failed");
   }
-  gpu.out.add({paged_command::kind::evict, {block_id{0}, 2}, 1});
+  gpu.out.add({deepum::transfer::evict(deepum::location::host(), deepum::reason::make_room, {block_id{0}, 2}), 1});
   CHECK(gpu.finish().at(0).ok);
 }
 

@@ -2,6 +2,7 @@
 #include "cuda/fake_driver_feed.hpp"
 #include "cuda/fake_gpu.hpp"
 #include "support/test_scale.hpp"
+#include "support/transfers.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
 #include <deepum/stream.hpp>
@@ -134,13 +135,13 @@ TEST_CASE("every command ends once, completed or failed, and the blocks are wher
         const block_range range{block_id{from}, std::min(1 + below(20), blocks - from)};
         switch (below(4)) {
           case 0:
-            CHECK(b.memory.prefetch(range, ++ticket));
+            CHECK(deepum_test::prefetch(b.memory, range, ++ticket));
             break;
           case 1:
-            CHECK(b.memory.evict(range, ++ticket));
+            CHECK(deepum_test::evict(b.memory, range, ++ticket));
             break;
           case 2:
-            CHECK(b.memory.discard(range, ++ticket));
+            CHECK(deepum_test::discard(b.memory, range, ++ticket));
             break;
           default:
             break;
@@ -182,14 +183,14 @@ TEST_CASE("two evictions move at a time, and one where migrations share the prog
     const bool own = migrations == migration_context::own;
     CAPTURE(own);
     bench b(16, 1_GiB, false, migrations);
-    (void)b.memory.prefetch({block_id{0}, 16}, 1);
+    (void)deepum_test::prefetch(b.memory, {block_id{0}, 16}, 1);
     REQUIRE(b.ended(1));
-    (void)b.memory.evict({block_id{0}, 1}, 2);
+    (void)deepum_test::evict(b.memory, {block_id{0}, 1}, 2);
     REQUIRE(b.ended(2));
     const cudaStream_t held = stream_of_last_hint();
     fake_cuda::hold(held);
-    (void)b.memory.evict({block_id{4}, 4}, 3);
-    (void)b.memory.evict({block_id{8}, 4}, 4);
+    (void)deepum_test::evict(b.memory, {block_id{4}, 4}, 3);
+    (void)deepum_test::evict(b.memory, {block_id{8}, 4}, 4);
     if (own) {
       CHECK(b.ended(3));
       CHECK(b.events.back().ticket == 4);
@@ -222,7 +223,7 @@ TEST_CASE("each event goes to one of those who poll") {
   }
   for (std::uint64_t t = 1; t <= commands; ++t) {
     const block_range range{block_id{static_cast<std::uint32_t>(t % 64)}, 1};
-    (void)(t % 2 == 0 ? b.memory.prefetch(range, t) : b.memory.evict(range, t));
+    (void)(t % 2 == 0 ? deepum_test::prefetch(b.memory, range, t) : deepum_test::evict(b.memory, range, t));
   }
   b.memory.detach();  // which waits for the commands
   over = true;
@@ -257,12 +258,12 @@ TEST_CASE("the pump runs when it is notified and when something happens, and not
     b.memory.notify();
     CHECK(comes([&] { return runs > before; }));
     const std::uint64_t done = completed;
-    (void)b.memory.prefetch({block_id{1}, 1}, 1);
+    (void)deepum_test::prefetch(b.memory, {block_id{1}, 1}, 1);
     CHECK(comes([&] { return completed == done + 1; }));
     b.memory.detach();
     const std::uint64_t last = runs;
     b.memory.notify();
-    (void)b.memory.evict({block_id{1}, 1}, 2);
+    (void)deepum_test::evict(b.memory, {block_id{1}, 1}, 2);
     b.memory.detach();
     CHECK(runs == last);
     std::vector<device_event> events;
@@ -297,10 +298,10 @@ TEST_CASE("free memory follows what others take, and is never more than there is
   bench b(32, 64_MiB);
   CHECK(b.memory.free_memory() <= 64_MiB);
   CHECK(b.memory.free_memory() >= 62_MiB);
-  (void)b.memory.prefetch({block_id{0}, 16}, 1);
+  (void)deepum_test::prefetch(b.memory, {block_id{0}, 16}, 1);
   REQUIRE(b.ended(1));
   CHECK(b.memory.free_memory() == 32_MiB);
-  (void)b.memory.evict({block_id{0}, 16}, 2);
+  (void)deepum_test::evict(b.memory, {block_id{0}, 16}, 2);
   REQUIRE(b.ended(2));
   CHECK(b.memory.free_memory() == 64_MiB);
   fake_cuda::set_foreign_memory(64_MiB);
@@ -313,7 +314,7 @@ TEST_CASE("free memory follows what others take, and is never more than there is
 
 TEST_CASE("what the host touches comes to the host before the call returns") {
   bench b(16);
-  (void)b.memory.prefetch({block_id{0}, 16}, 1);
+  (void)deepum_test::prefetch(b.memory, {block_id{0}, 16}, 1);
   REQUIRE(b.ended(1));
   b.events.clear();
   b.memory.host_access(3_MiB, 4_MiB, access::read);  // blocks 1 to 3
@@ -333,7 +334,7 @@ TEST_CASE("the host reads duplicated blocks where they are, and ends the duplica
   bench b(8);
   host_touch(b.at(0), 8 * deepum::block_size.count, access::update);
   (void)b.memory.advise({block_id{0}, 8}, advice::set_read_mostly, location::device());
-  (void)b.memory.prefetch({block_id{0}, 8}, 1);
+  (void)deepum_test::prefetch(b.memory, {block_id{0}, 8}, 1);
   REQUIRE(b.ended(1));
   b.memory.host_access(0_MiB, 16_MiB, access::read);
   CHECK(b.on_device(0));
@@ -348,9 +349,9 @@ TEST_CASE("the host reads duplicated blocks where they are, and ends the duplica
 
 TEST_CASE("repopulated blocks are those that were discarded, and they are on the host then") {
   bench b(40);
-  (void)b.memory.prefetch({block_id{0}, 40}, 1);
+  (void)deepum_test::prefetch(b.memory, {block_id{0}, 40}, 1);
   REQUIRE(b.ended(1));
-  (void)b.memory.discard({block_id{2}, 36}, 2);
+  (void)deepum_test::discard(b.memory, {block_id{2}, 36}, 2);
   REQUIRE(b.ended(2));
   b.memory.repopulate({block_id{0}, 30});
   CHECK(comes([&] {

@@ -19,11 +19,13 @@ namespace migration_lane_test {
 
 using namespace deepum_test;
 using deepum::access;  // not the one of POSIX
-using deepum::action;
 using deepum::advice;
 using deepum::block_id;
 using deepum::block_range;
 using deepum::device_event;
+using deepum::location;
+using deepum::reason;
+using deepum::transfer;
 using deepum::cuda::mark;
 using deepum::cuda::migration;
 using deepum::cuda::migration_context;
@@ -62,20 +64,21 @@ struct bench {
     outward.reset();
   }
 
-  static migration command(action what, std::uint32_t first, std::uint32_t count, std::uint64_t ticket) {
-    return {.what = what, .range = {block_id{first}, count}, .ticket = ticket};
+  static migration command(transfer what, std::uint32_t first, std::uint32_t count, std::uint64_t ticket) {
+    what.blocks = {block_id{first}, count};
+    return {.what = what, .ticket = ticket};
   }
   void prefetch(std::uint32_t first, std::uint32_t count, std::uint64_t ticket) const {
-    inward->submit(command(action::prefetch, first, count, ticket));
+    inward->submit(command(transfer::prefetch(location::device(), reason::predicted), first, count, ticket));
   }
   void evict(std::uint32_t first, std::uint32_t count, std::uint64_t ticket) const {
-    outward->submit(command(action::evict, first, count, ticket));
+    outward->submit(command(transfer::evict(location::host(), reason::requested), first, count, ticket));
   }
   void discard(std::uint32_t first, std::uint32_t count, std::uint64_t ticket) const {
-    inward->submit(command(action::discard, first, count, ticket));
+    inward->submit(command(transfer::discard(reason::dead), first, count, ticket));
   }
   void advise(std::uint32_t first, std::uint32_t count, advice hint) const {
-    inward->submit({.what = action::advise, .hint = hint, .range = {block_id{first}, count}});
+    inward->submit({.what = {.blocks = {block_id{first}, count}}, .is_hint = true, .hint = hint});
   }
   void settle() const {
     inward->wait();
@@ -281,8 +284,8 @@ TEST_CASE("all commands of a merged piece that fails have failed") {
 
 TEST_CASE("what managed memory cannot do fails, and the lane goes on") {
   bench b;
-  b.inward->submit(bench::command(action::clean, 0, 1, 1));
-  b.outward->submit(bench::command(action::drop, 0, 1, 2));
+  b.inward->submit(bench::command(transfer::clean(reason::write_back), 0, 1, 1));
+  b.outward->submit(bench::command(transfer::clean(reason::write_back), 0, 1, 2));
   b.prefetch(0, 1, 3);
   b.inward->wait();
   b.outward->wait();
@@ -433,14 +436,14 @@ TEST_CASE(
 
 TEST_CASE("advice goes to the driver in the order of the commands, with the place it is about") {
   bench b;
-  b.inward->submit({.what = action::advise,
+  b.inward->submit({.what = {.blocks = {block_id{0}, 2}},
+                    .is_hint = true,
                     .hint = advice::set_preferred_location,
-                    .where = {.on_host = true},
-                    .range = {block_id{0}, 2}});
-  b.inward->submit({.what = action::advise,
+                    .where = {.on_host = true}});
+  b.inward->submit({.what = {.blocks = {block_id{1}, 2}},
+                    .is_hint = true,
                     .hint = advice::set_accessed_by,
-                    .where = {.on_host = false, .device = 0},
-                    .range = {block_id{1}, 2}});
+                    .where = {.on_host = false, .device = 0}});
   b.settle();
   CHECK(b.at(0).preferred == cudaCpuDeviceId);
   CHECK(b.at(2).preferred == cudaInvalidDeviceId);

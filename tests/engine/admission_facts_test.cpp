@@ -82,7 +82,7 @@ TEST_CASE_TEMPLATE("a discard that the device has holds the launches on its bloc
     CAPTURE(policy_holds);
     bench<Memory> b(policy_holds);
     b.made->dead(blocks(0), liveness::inactive, {});
-    b.script.plans.push_back({false, {{.what = action::discard, .why = reason::dead, .range = blocks(0)}}});
+    b.script.plans.push_back({.transfers = {transfer::discard(reason::dead, blocks(0))}});
     b.made->pump();
     REQUIRE(b.memory.calls.back().what == "discard");
     CHECK(!b.made->live(blocks(0)));
@@ -149,7 +149,7 @@ TEST_CASE("where the policy is all that holds a launch, it is not waited for for
   bench<managed> b(true);
   b.made->set_budget(block_size * 2);  // so that launches ask
   b.made->pump();
-  b.script.plans.push_back({false, {{.what = action::prefetch, .range = blocks(0)}}});
+  b.script.plans.push_back({.transfers = {transfer::prefetch(location::device(), reason::predicted, blocks(0))}});
   const launch_id held = b.submit(blocks(0));
   b.script.unready.insert(held);
   CHECK(b.begins_within_ten_seconds(held));

@@ -22,12 +22,10 @@ constexpr std::uint32_t arena_blocks = 16;
 
 block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
 
-command prefetch(block_range r, reason why = reason::predicted) {
-  return {.what = action::prefetch, .why = why, .range = r};
+transfer prefetch(block_range r, reason why = reason::predicted) {
+  return transfer::prefetch(location::device(), why, r);
 }
-command evict(block_range r) {
-  return {.what = action::evict, .why = reason::make_room, .to = location::host(), .range = r};
-}
+transfer evict(block_range r) { return transfer::evict(location::host(), reason::make_room, r); }
 
 engine_options with_budget(std::uint32_t blocks) {
   engine_options o;
@@ -61,8 +59,8 @@ struct bench {
     script.unready.insert(id);
     return id;
   }
-  void plan(std::vector<command> commands) {
-    script.plans.push_back({false, std::move(commands)});
+  void plan(std::vector<transfer> transfers) {
+    script.plans.push_back({.transfers = std::move(transfers)});
     made->set_budget(made->budget());  // something happens, so that the policy is asked
     made->pump();
   }
@@ -121,7 +119,7 @@ TEST_CASE("a launch that is held back has the migration thread called, so that s
   const int before = b.memory.notifications;
   CHECK_FALSE(b.ask(l));
   CHECK(b.memory.notifications > before);
-  b.script.plans.push_back({false, {prefetch(blocks(3))}});
+  b.script.plans.push_back({.supersedes = false, .transfers = {prefetch(blocks(3))}});
   b.made->pump();
   CHECK(b.memory.calls.size() == 1);
 }
@@ -208,7 +206,7 @@ TEST_CASE("a launch is not let go while something can still change for it") {
   SUBCASE("because the policy has not been asked since") {
     const launch_id l = b.submit_unready(b.stream);
     CHECK_FALSE(b.ask(l));
-    b.script.plans.push_back({false, {prefetch(blocks(0))}});
+    b.script.plans.push_back({.supersedes = false, .transfers = {prefetch(blocks(0))}});
     b.made->pump();
     CHECK_FALSE(b.ask(l));
     b.memory.carry_out(b.memory.calls[0]);

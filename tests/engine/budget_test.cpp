@@ -23,7 +23,7 @@ TEST_CASE("what has arrived holds its memory, also before the command that broug
   engine made(memory, std::make_unique<scripted_policy>(script), o);
   CHECK(made.budget() == block_size * 8);
   CHECK(made.live(blocks(0, 4)));
-  script.plans.push_back({false, {prefetch(blocks(0, 4))}});
+  script.plans.push_back({.supersedes = false, .transfers = {prefetch(blocks(0, 4))}});
   (void)made.open_stream(std::nullopt);
   made.pump();
   REQUIRE(memory.calls.size() == 1);

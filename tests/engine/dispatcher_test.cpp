@@ -207,7 +207,7 @@ TEST_CASE("a drop needs a current host copy, and a launch that writes takes it a
   const launch_id l = b.launch({{blocks(0), access::read}, {blocks(1), access::update}});
   b.memory.finish(l);
   b.made->pump();
-  b.plan({{.what = action::drop, .why = reason::make_room, .range = blocks(0, 3)}});
+  b.plan({transfer::drop(reason::make_room, blocks(0, 3))});
   CHECK(b.issued() == "evict(0+1)");
   const statistics s = b.made->snapshot();
   CHECK(s.refused == 2);
@@ -219,7 +219,7 @@ TEST_CASE("a drop needs a current host copy, and a launch that writes takes it a
 TEST_CASE("managed memory has no cleaning: it is dropped and counted") {
   bench b(64);
   b.bring(blocks(0));
-  b.plan({{.what = action::clean, .why = reason::write_back, .range = blocks(0)}});
+  b.plan({transfer::clean(reason::write_back, blocks(0))});
   CHECK(b.issued().empty());
   CHECK(b.made->snapshot().dropped == 1);
 }

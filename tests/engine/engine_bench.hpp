@@ -51,8 +51,11 @@ struct engine_bench_on {
     r.name = "k";
     return made->submit(std::move(r));
   }
-  void plan(std::vector<command> commands, bool supersedes = false) {
-    script.plans.push_back({supersedes, std::move(commands)});
+  void plan(std::vector<transfer> transfers, bool supersedes = false) {
+    plan(deepum::plan{.supersedes = supersedes, .transfers = std::move(transfers)});
+  }
+  void plan(deepum::plan p) {
+    script.plans.push_back(std::move(p));
     made->set_budget(made->budget());  // something happens, so that the policy is asked
     made->pump();
   }
@@ -91,12 +94,10 @@ struct engine_bench_on {
 };
 using engine_bench = engine_bench_on<fake_memory>;
 
-inline command prefetch(block_range r, reason why = reason::predicted) {
-  return {.what = action::prefetch, .why = why, .range = r};
+inline transfer prefetch(block_range r, reason why = reason::predicted) {
+  return transfer::prefetch(location::device(), why, r);
 }
-inline command evict(block_range r) {
-  return {.what = action::evict, .why = reason::make_room, .to = location::host(), .range = r};
-}
-inline command discard(block_range r) { return {.what = action::discard, .why = reason::dead, .range = r}; }
+inline transfer evict(block_range r) { return transfer::evict(location::host(), reason::make_room, r); }
+inline transfer discard(block_range r) { return transfer::discard(reason::dead, r); }
 
 }  // namespace engine_bench_of_tests

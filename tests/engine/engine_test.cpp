@@ -66,8 +66,8 @@ TEST_CASE("a policy is asked until it has nothing to say, and only when somethin
   b.script.told.clear();
   b.made->pump();
   CHECK(b.script.told.empty());
-  b.script.plans.push_back({false, {prefetch(blocks(0))}});
-  b.script.plans.push_back({false, {prefetch(blocks(1))}});
+  b.script.plans.push_back({.supersedes = false, .transfers = {prefetch(blocks(0))}});
+  b.script.plans.push_back({.supersedes = false, .transfers = {prefetch(blocks(1))}});
   b.launch({});
   b.made->pump();
   CHECK(std::count(b.script.told.begin(), b.script.told.end(), "asked") == 3);
@@ -82,9 +82,8 @@ TEST_CASE("whatever call fails, everything still comes to an end and the map sta
     for (std::uint32_t step = 0; step < 12; ++step) {
       const block_range r = blocks((step * 3) % 12, 3);
       const launch_id l = b.launch({{r, access::update}});
-      b.plan({evict(blocks((step * 3 + 6) % 12, 3)),
-              prefetch(r),
-              {.what = action::advise, .hint = advice::set_read_mostly, .range = r}});
+      b.plan(plan{.hints = {{.blocks = r, .what = advice::set_read_mostly}},
+                  .transfers = {evict(blocks((step * 3 + 6) % 12, 3)), prefetch(r)}});
       b.settle();
       if (step % 4 == 3) {
         b.made->dead(r, liveness::inactive, l);
@@ -133,7 +132,8 @@ TEST_CASE("random plans and random devices: the law, the room and the order hold
           break;
         case 2:
           b.script.plans.push_back(
-              {draw(3) == 0, {prefetch(r), evict(blocks(draw(10), 2)), discard(blocks(draw(10), 2))}});
+              {.supersedes = draw(3) == 0,
+               .transfers = {prefetch(r), evict(blocks(draw(10), 2)), discard(blocks(draw(10), 2))}});
           break;
         case 3:
           b.made->dead(r, liveness::inactive, b.made->last_launch());

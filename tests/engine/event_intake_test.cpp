@@ -14,7 +14,7 @@ TEST_CASE("the plan for a fault goes before the prefetches that were planned ear
   b.issued();
   b.memory.carry_out(b.memory.calls[0]);
   b.memory.fault(block_id{30});
-  b.script.plans.push_back({true, {prefetch(blocks(31))}});
+  b.script.plans.push_back({.supersedes = true, .transfers = {prefetch(blocks(31))}});
   b.made->pump();
   CHECK(b.issued() == "prefetch(31+1)");
 }
@@ -26,7 +26,7 @@ TEST_CASE("a launch that does not say what it touches may have written every blo
   const launch_id l = b.launch({}, false);
   b.memory.finish(l);
   b.made->pump();
-  b.plan({{.what = action::drop, .why = reason::make_room, .range = blocks(0)}});
+  b.plan({transfer::drop(reason::make_room, blocks(0))});
   CHECK(b.issued().empty());
   CHECK(b.made->snapshot().refused == 1);
 }

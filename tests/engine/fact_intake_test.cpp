@@ -77,7 +77,7 @@ TEST_CASE("when discards have ended, blocks are used again without the state loc
     alive = std::async(std::launch::async, [&] { return b.made->live(blocks(0)); });
     CHECK(alive.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
   };
-  b.plan({});
+  b.plan(plan{});
   CHECK(alive.get());
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("what comes alive takes the state lock where it may not fit, so that t
     CHECK_FALSE(waits(blocks(0, 3), std::chrono::seconds(30)));
     CHECK(waits(blocks(4, 2), std::chrono::milliseconds(50)));
   };
-  b.plan({});
+  b.plan(plan{});
   CHECK(alive[0].get());
   CHECK(alive[1].get());
 }

@@ -35,9 +35,14 @@ class fake_memory : public deepum::memory_space {
   [[nodiscard]] deepum::location place() const override { return deepum::location::device(); }
   [[nodiscard]] deepum::bytes free_memory() const override { return free; }
   [[nodiscard]] deepum::nanoseconds now() const override { return time; }
-  bool prefetch(deepum::block_range r, std::uint64_t ticket) override { return command("prefetch", r, ticket); }
-  bool evict(deepum::block_range r, std::uint64_t ticket) override { return command("evict", r, ticket); }
-  bool discard(deepum::block_range r, std::uint64_t ticket) override { return command("discard", r, ticket); }
+  bool start(const deepum::transfer& t, std::uint64_t ticket) override {
+    const bool home = capabilities().keeps_home_copy;
+    if (t.cleans() && !home) return false;
+    return command(t.takes_room() && !t.copies() && home ? "populate"
+                   : t.releases() && !home               ? "evict"
+                                                         : std::string{to_string(t)},
+                   t.blocks, ticket);
+  }
   bool advise(deepum::block_range r, deepum::advice, deepum::location) override { return command("advise", r, 0); }
   void poll(std::vector<deepum::device_event>& events) override {
     events.insert(events.end(), reports.begin(), reports.end());
@@ -107,7 +112,7 @@ class fake_memory : public deepum::memory_space {
   deepum::nanoseconds time{};
 
  protected:
-  bool command(const char* what, deepum::block_range r, std::uint64_t ticket) {
+  bool command(const std::string& what, deepum::block_range r, std::uint64_t ticket) {
     if (fail_all || fail_call == count_++) return false;
     calls.push_back({what, r, ticket});
     return true;
@@ -132,9 +137,6 @@ class home_copy_fake_memory : public fake_memory {
 
   explicit home_copy_fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = traits)
       : fake_memory(blocks, can) {}
-  bool populate(deepum::block_range r, std::uint64_t ticket) override { return command("populate", r, ticket); }
-  bool clean(deepum::block_range r, std::uint64_t ticket) override { return command("clean", r, ticket); }
-  bool drop(deepum::block_range r, std::uint64_t ticket) override { return command("drop", r, ticket); }
 };
 
 /// Memory that never faults: nobody but the engine moves its blocks.

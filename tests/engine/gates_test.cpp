@@ -34,15 +34,15 @@ struct bench {
   detail::gates gates;
 };
 
-const command discard{.what = action::discard, .range = {block_id{0}, 1}};
-const command evict{.what = action::evict, .range = {block_id{0}, 1}};
+const transfer discard = transfer::discard(reason::dead, {block_id{0}, 1});
+const transfer evict = transfer::evict(location::host(), reason::make_room, {block_id{0}, 1});
 
 TEST_CASE("launches ask where what is alive does not fit, or is on its way, and the policy holds any") {
   for (const bool holds : {true, false}) {
     CAPTURE(holds);
     bench<fake_memory> b(holds);
     CHECK(!b.in.launches_ask());
-    b.state.inward.planned.push_back({});
+    b.state.inward.planned.emplace_back();
     b.gates.work_out();
     CHECK(b.in.launches_ask() == holds);
     b.state.inward.planned.clear();

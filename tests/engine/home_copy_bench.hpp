@@ -17,8 +17,8 @@ using deepum_test::home_copy_fake_memory;
 
 inline constexpr std::uint32_t arena_blocks = 32;
 
-inline command drop(block_range r) { return {.what = action::drop, .why = reason::make_room, .range = r}; }
-inline command clean(block_range r) { return {.what = action::clean, .why = reason::write_back, .range = r}; }
+inline transfer drop(block_range r) { return transfer::drop(reason::make_room, r); }
+inline transfer clean(block_range r) { return transfer::clean(reason::write_back, r); }
 
 inline block_access reads(std::uint32_t first, std::uint32_t count = 1) { return {blocks(first, count), access::read}; }
 inline block_access updates(std::uint32_t first, std::uint32_t count = 1) {

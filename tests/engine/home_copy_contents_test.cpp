@@ -58,16 +58,15 @@ class modelled_memory final : public memory_space {
   [[nodiscard]] location place() const override { return location::device(); }
   [[nodiscard]] bytes free_memory() const override { return capacity(); }
   [[nodiscard]] nanoseconds now() const override { return {}; }
-  bool prefetch(block_range r, std::uint64_t t) override { return take(in_, command_kind::prefetch, r, t); }
-  bool populate(block_range r, std::uint64_t t) override { return take(in_, command_kind::populate, r, t); }
-  bool evict(block_range r, std::uint64_t t) override { return take(out_, command_kind::evict, r, t); }
-  bool clean(block_range r, std::uint64_t t) override { return take(out_, command_kind::clean, r, t); }
-  bool drop(block_range r, std::uint64_t t) override {
+  bool start(const transfer& t, std::uint64_t ticket) override {
+    const block_range r = t.blocks;
+    if (t.forgets()) return take(discards_, command_kind::discard, r, ticket);
+    if (t.takes_room()) return take(in_, t.copies() ? command_kind::prefetch : command_kind::populate, r, ticket);
+    if (t.copies()) return take(out_, t.cleans() ? command_kind::clean : command_kind::evict, r, ticket);
     if (refuse > 0 && --refuse == 0) return false;
     for_each(r, [&](std::uint32_t b) { ++all[b].dropping; });
-    return take(out_, command_kind::drop, r, t);
+    return take(out_, command_kind::drop, r, ticket);
   }
-  bool discard(block_range r, std::uint64_t t) override { return take(discards_, command_kind::discard, r, t); }
   bool advise(block_range, advice, location) override { return true; }
   void poll(std::vector<device_event>& events) override {
     events.insert(events.end(), events_.begin(), events_.end());
@@ -392,14 +391,25 @@ class random_run {
     p.supersedes = below(3) == 0;
     const std::uint32_t count = 1 + below(4);
     for (std::uint32_t i = 0; i < count; ++i) {
-      command c;
-      c.what = static_cast<action>(below(5));  // anything but advice
-      c.why = c.what == action::prefetch  ? (below(6) == 0 ? reason::keep : reason::predicted)
-              : c.what == action::clean   ? reason::write_back
-              : c.what == action::discard ? reason::dead
-                                          : reason::make_room;
-      c.range = some(4);
-      p.commands.push_back(c);
+      const block_range r = some(4);
+      switch (below(5)) {
+        case 0:
+          p.transfers.push_back(
+              transfer::prefetch(location::device(), below(6) == 0 ? reason::keep : reason::predicted, r));
+          break;
+        case 1:
+          p.transfers.push_back(transfer::evict(location::host(), reason::make_room, r));
+          break;
+        case 2:
+          p.transfers.push_back(transfer::clean(reason::write_back, r));
+          break;
+        case 3:
+          p.transfers.push_back(transfer::drop(reason::make_room, r));
+          break;
+        default:
+          p.transfers.push_back(transfer::discard(reason::dead, r));
+          break;
+      }
     }
     script_.plans.push_back(std::move(p));
     engine_->set_budget(engine_->budget());  // something happens, so that the policy is asked

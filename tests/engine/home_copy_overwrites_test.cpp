@@ -98,7 +98,7 @@ TEST_CASE("on managed memory a whole overwrite is brought like everything else, 
   r.stream = stream;
   r.accesses = {overwrites(0)};
   const launch_id l = e.submit(std::move(r));
-  script.plans.push_back({false, {prefetch(blocks(0, 3))}});
+  script.plans.push_back({.supersedes = false, .transfers = {prefetch(blocks(0, 3))}});
   e.pump();
   REQUIRE(memory.calls.size() == 1);
   CHECK(memory.calls[0].what == "prefetch");
@@ -108,7 +108,7 @@ TEST_CASE("on managed memory a whole overwrite is brought like everything else, 
   memory.driver_brings(blocks(5), true);
   e.pump();
   CHECK((*script.map)[block_id{2}].dirty);
-  script.plans.push_back({false, {evict(blocks(0, 6))}});
+  script.plans.push_back({.supersedes = false, .transfers = {evict(blocks(0, 6))}});
   e.set_budget(e.budget());
   e.pump();
   REQUIRE(memory.calls.size() == 3);

@@ -15,9 +15,11 @@ using detail::inbox;
 using detail::message;
 
 block_range blocks(std::uint32_t first, std::uint32_t count) { return {block_id{first}, count}; }
-message request(action what) {
+message request(const transfer& what) {
   message m{message::kind::request};
-  m.request = {.what = what, .range = blocks(0, 1)};
+  transfer t = what;
+  t.blocks = blocks(0, 1);
+  m.request = t;
   return m;
 }
 std::vector<message> taken(inbox& in) {
@@ -89,9 +91,9 @@ TEST_CASE("nothing comes alive at once between the announcement of discards and 
   CHECK(!in.push_live(blocks(0, 1)));
   in.no_discards();
   CHECK(in.push_live(blocks(0, 1)));
-  in.push(request(action::prefetch));
+  in.push(request(transfer::prefetch(location::device(), reason::requested)));
   CHECK(in.push_live(blocks(1, 1)));
-  in.push(request(action::discard));  // the program asks for one
+  in.push(request(transfer::discard(reason::requested)));  // the program asks for one
   CHECK(!in.push_live(blocks(2, 1)));
   in.no_discards();  // but for that
   CHECK(!in.push_live(blocks(2, 1)));

@@ -62,9 +62,10 @@ struct bench {
     r.accesses = std::move(accesses);
     return e->submit(std::move(r));
   }
-  void plan(command c) {
-    policy.plans.push_back({});
-    policy.plans.back().commands.push_back(c);
+  void plan(const transfer& t) { plan(deepum::plan{.transfers = {t}}); }
+  void plan(const driver_hint& h) { plan(deepum::plan{.hints = {h}}); }
+  void plan(deepum::plan p) {
+    policy.plans.push_back(std::move(p));
     e->set_budget(e->budget());  // something happened, so that the policy is asked
     memory.repopulated.clear();
     e->pump();
@@ -106,7 +107,7 @@ TEST_CASE("a block that is arriving, or there, is not counted again by a launch 
   bench b(16, 16);
   b.memory.sees = false;
   CHECK(b.e->live(blocks(0, 8)));
-  b.plan({.what = action::prefetch, .why = reason::learned, .to = location::device(), .range = blocks(0, 2)});
+  b.plan(transfer::prefetch(location::device(), reason::learned, blocks(0, 2)));
   REQUIRE(b.memory.calls.size() == 1);
   const launch_id id = b.launch({{blocks(0, 3), access::read}});
   b.memory.finish(id, 10);
@@ -128,11 +129,11 @@ TEST_CASE("blocks that come alive are repopulated, at once or when a discard on 
   bench b(16, 16);
   CHECK(b.e->live(blocks(0, 4)));
   CHECK(b.memory.repopulated == strings{"0+4"});
-  b.plan({.what = action::prefetch, .why = reason::learned, .to = location::device(), .range = blocks(0, 4)});
+  b.plan(transfer::prefetch(location::device(), reason::learned, blocks(0, 4)));
   b.memory.carry_out(b.memory.calls.at(0));
   b.e->dead(blocks(0, 4), liveness::unallocated, {});
   b.e->pump();
-  b.plan({.what = action::discard, .why = reason::dead, .range = blocks(1, 2)});
+  b.plan(transfer::discard(reason::dead, blocks(1, 2)));
   REQUIRE(b.memory.calls.size() == 2);
   REQUIRE(b.memory.calls[1].what == "discard");
   CHECK_FALSE(b.e->live(blocks(0, 4)));
@@ -147,7 +148,7 @@ TEST_CASE("blocks that come alive are repopulated, at once or when a discard on 
 TEST_CASE("what a launch will write is read-mostly no more before it is given to the device") {
   bench b(16, 4);
   CHECK(b.e->live(blocks(0, 16)));  // more than fits
-  b.plan({.what = action::advise, .why = reason::learned, .hint = advice::set_read_mostly, .range = blocks(2, 6)});
+  b.plan(driver_hint{.blocks = blocks(2, 6), .what = advice::set_read_mostly, .why = reason::learned});
   CHECK(b.memory.advised == strings{"duplicate 2+6"});
   b.launch({{blocks(0, 16), access::read}});
   b.e->pump();
@@ -166,9 +167,9 @@ TEST_CASE("what a launch will write is read-mostly no more before it is given to
 TEST_CASE("what the policy advises is left out while everything fits; what the program asks for is not") {
   bench b(16, 16);
   CHECK(b.e->live(blocks(0, 8)));
-  b.plan({.what = action::advise, .why = reason::learned, .hint = advice::set_read_mostly, .range = blocks(0, 2)});
+  b.plan(driver_hint{.blocks = blocks(0, 2), .what = advice::set_read_mostly, .why = reason::learned});
   CHECK(b.memory.advised.empty());
-  b.plan({.what = action::advise, .why = reason::learned, .hint = advice::set_accessed_by, .range = blocks(0, 2)});
+  b.plan(driver_hint{.blocks = blocks(0, 2), .what = advice::set_accessed_by, .why = reason::learned});
   CHECK(b.memory.advised == strings{"other 0+2"});
   b.e->advise(blocks(4, 2), advice::set_read_mostly, location::device());
   b.e->pump();
@@ -182,7 +183,7 @@ TEST_CASE("advice that fails is counted, and nothing is believed to be read-most
   bench b(16, 4);
   CHECK(b.e->live(blocks(0, 16)));
   b.memory.refuse_advice = true;
-  b.plan({.what = action::advise, .why = reason::learned, .hint = advice::set_read_mostly, .range = blocks(0, 2)});
+  b.plan(driver_hint{.blocks = blocks(0, 2), .what = advice::set_read_mostly, .why = reason::learned});
   b.memory.refuse_advice = false;
   b.launch({{blocks(0, 2), access::update}});
   b.e->pump();
@@ -196,10 +197,8 @@ TEST_CASE("the memory chooses how much it is given at a time, unless the options
     CHECK(b.e->live(blocks(0, 64)));
     b.policy.plans.push_back({});
     for (std::uint32_t i = 0; i < 8; ++i) {
-      b.policy.plans.back().commands.push_back({.what = action::prefetch,
-                                                .why = reason::learned,
-                                                .to = location::device(),
-                                                .range = blocks(i * 4, i == 0 ? 1 : 2)});
+      b.policy.plans.back().transfers.push_back(
+          transfer::prefetch(location::device(), reason::learned, blocks(i * 4, i == 0 ? 1 : 2)));
     }
     b.e->pump();
     std::string s;

@@ -1,4 +1,5 @@
 #include "kernels.hpp"
+#include "support/transfers.hpp"
 #include "update_loop.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/cuda.hpp>
@@ -275,10 +276,10 @@ TEST_CASE("read-mostly blocks leave without a copy, and what is written in betwe
   deepum::cuda::stream s{memory};
   s.launch(256, 256, 0, gpu_kernels::fill, x, 5U, 3U, words_of(128_MiB));
   s.synchronize();
-  CHECK(memory.evict(all, 1));
+  CHECK(deepum_test::evict(memory, all, 1));
   CHECK(finish(1));
   CHECK(memory.advise(all, deepum::advice::set_read_mostly, deepum::location::device()));
-  CHECK(memory.prefetch(all, 2));
+  CHECK(deepum_test::prefetch(memory, all, 2));
   CHECK(finish(2));
   const bool stays = std::any_of(events.begin(), events.end(), [](const deepum::device_event& e) {
     return e.what == deepum::device_event::kind::arrived && e.ticket == 2 && e.host_copy_stays;
@@ -286,7 +287,7 @@ TEST_CASE("read-mostly blocks leave without a copy, and what is written in betwe
   CHECK(stays);
   s.launch(1, 32, 0, gpu_kernels::fill, x, 100U, 1U, std::uint64_t{32});  // against the advice
   s.synchronize();
-  CHECK(memory.evict(all, 3));
+  CHECK(deepum_test::evict(memory, all, 3));
   CHECK(finish(3));
   CHECK(x[0] == 100U);
   CHECK(x[31] == 131U);

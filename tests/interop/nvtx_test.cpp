@@ -151,21 +151,21 @@ TEST_CASE("launches are ranges, what moves blocks are marks") {
   move.why = deepum::reason::predicted;
   CHECK(see(move) == lines{"mark prefetch predicted [2] 8388608"});
   move.what = kind::departed;
-  move.did = deepum::action::discard;
+  move.did = deepum::transfer::discard(deepum::reason::dead);
   move.why = deepum::reason::dead;
   CHECK(see(move) == lines{"mark discard dead [3] 8388608"});
   move.ticket = 0;  // the driver's own doing
-  move.did = deepum::action::prefetch;
+  move.did = deepum::transfer::prefetch(deepum::location::device(), deepum::reason::predicted);
   move.why = deepum::reason::make_room;
   CHECK(see(move) == lines{"mark migrate make_room [3] 8388608"});
   move.what = kind::completed;
   move.ticket = 2;
   CHECK(see(move).empty());
-  move.did = deepum::action::clean;
+  move.did = deepum::transfer::clean(deepum::reason::write_back);
   move.why = deepum::reason::write_back;
   CHECK(see(move) == lines{"mark clean write_back [3] 8388608"});
   move.what = kind::failed;
-  move.did = deepum::action::evict;
+  move.did = deepum::transfer::evict(deepum::location::host(), deepum::reason::over_budget);
   move.why = deepum::reason::over_budget;
   CHECK(see(move) == lines{"mark failed evict over_budget [3] 8388608"});
   device_event fault = event(kind::fault);

@@ -25,10 +25,10 @@ struct adviser_bench {
       launch(1000, {});
     }
   }
-  std::vector<command> advised() {
+  std::vector<driver_hint> advised() {
     plan p;
     a.write(p);
-    return p.commands;
+    return p.hints;
   }
 };
 
@@ -41,8 +41,8 @@ TEST_CASE("blocks that a launch reads for the third time without a write become 
   t.launch(1, {reads(0, 4)});
   const auto c = t.advised();
   REQUIRE(c.size() == 1);
-  CHECK(c[0].hint == advice::set_read_mostly);
-  CHECK(c[0].range == blocks(0, 4));
+  CHECK(c[0].what == advice::set_read_mostly);
+  CHECK(c[0].blocks == blocks(0, 4));
   CHECK(c[0].why == reason::learned);
   CHECK(t.advised().empty());
 }
@@ -95,8 +95,8 @@ TEST_CASE("read-mostly is taken back as soon as a write is declared or faults") 
   }
   const auto c = t.advised();
   REQUIRE(c.size() == 1);
-  CHECK(c[0].hint == advice::unset_read_mostly);
-  CHECK(c[0].range == blocks(2, 2));
+  CHECK(c[0].what == advice::unset_read_mostly);
+  CHECK(c[0].blocks == blocks(2, 2));
   t.launch(3, {updates(2, 2)});
   CHECK(t.advised().empty());
 }
@@ -113,10 +113,10 @@ TEST_CASE("undeclared blocks that are read once in a long while are read in plac
   t.fault(1, 5);
   const auto c = t.advised();
   REQUIRE(c.size() == 2);
-  CHECK(c[0].hint == advice::set_preferred_location);
-  CHECK(c[0].to == location::host());
-  CHECK(c[1].hint == advice::set_accessed_by);
-  CHECK(c[1].to == location::device());
+  CHECK(c[0].what == advice::set_preferred_location);
+  CHECK(c[0].where == location::host());
+  CHECK(c[1].what == advice::set_accessed_by);
+  CHECK(c[1].where == location::device());
   SUBCASE("until a use comes sooner") {
     t.idle(3);
     t.fault(2, 5);
@@ -146,7 +146,7 @@ TEST_CASE("auto gives advice only where it is asked to, and takes it back before
     driver d{policy, 4, 4};
     d.make_live(blocks(0, 4));
     d.run({honest("a", {reads(0)}), honest("b", {reads(0), updates(1)})}, 3);
-    const auto advised = [&] { return blocks_of_action(d.commands, action::advise).size(); };
+    const auto advised = [&] { return d.hints.size(); };
     CHECK(advised() == (advise ? 1 : 0));
     d.issue(honest("c", {updates(0)}));
     CHECK(advised() == (advise ? 2 : 0));

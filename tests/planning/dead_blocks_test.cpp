@@ -30,7 +30,7 @@ void kill(block_ledger& map, detail::dead_blocks& dead, block_range range) {
   }
   dead.note(range);
 }
-numbers discarded(const plan& p) { return blocks_of_action(p.commands, action::discard); }
+numbers discarded(const plan& p) { return blocks_of(p.transfers, "discard"); }
 
 TEST_CASE("what died elsewhere is forgotten at once, what died on the device gives its room when it is asked for") {
   block_ledger map = half_there();
@@ -47,7 +47,7 @@ TEST_CASE("what died elsewhere is forgotten at once, what died on the device giv
   CHECK(discarded(out) == numbers{2, 3});
   out.clear();
   CHECK(dead.give_room(map, 0, out) == 0);
-  CHECK(out.commands.empty());
+  CHECK(out.transfers.empty());
 }
 
 TEST_CASE("where the driver makes room for faults, a full device has room for one as long as something dead is there") {
@@ -56,7 +56,7 @@ TEST_CASE("where the driver makes room for faults, a full device has room for on
   detail::dead_blocks dead;
   plan out;
   dead.keep_room_for_faults(map, out);
-  CHECK(out.commands.empty());
+  CHECK(out.transfers.empty());
   kill(map, dead, blocks(2, 3));
   dead.list_on_device(map);
   dead.keep_room_for_faults(map, out);
@@ -66,7 +66,7 @@ TEST_CASE("where the driver makes room for faults, a full device has room for on
   out.clear();
   map.set_budget(5);
   dead.keep_room_for_faults(map, out);
-  CHECK(out.commands.empty());
+  CHECK(out.transfers.empty());
 }
 
 TEST_CASE("what a launch in flight may use is not given up before it is over") {
@@ -78,7 +78,7 @@ TEST_CASE("what a launch in flight may use is not given up before it is over") {
   plan out;
   dead.forget_elsewhere(map, out);
   CHECK(dead.give_room(map, 5, out) == 0);
-  CHECK(out.commands.empty());
+  CHECK(out.transfers.empty());
   map.remove_user(block_id{3}, deepum::access::update);
   map.remove_user(block_id{4}, deepum::access::read);
   dead.forget_elsewhere(map, out);
@@ -107,12 +107,12 @@ TEST_CASE("blocks without a plan leave in the order in which they came, but not 
   map.set_liveness(block_id{0}, liveness::inactive);
   plan out;
   CHECK(unplanned.give_room(map, 2, out) == 2);
-  CHECK(blocks_of_action(out.commands, action::evict) == numbers{3, 2});
+  CHECK(blocks_of(out.transfers, "evict") == numbers{3, 2});
   map.drop(block_id{3});
   map.start_leaving(block_id{2});
   out.clear();
   CHECK(unplanned.give_room(map, 5, out) == 1);
-  CHECK(blocks_of_action(out.commands, action::evict) == numbers{1});
+  CHECK(blocks_of(out.transfers, "evict") == numbers{1});
 }
 
 }  // namespace dead_blocks_test

@@ -47,7 +47,7 @@ struct bench {
     planner.write(map, coming, dead, out);
     return out;
   }
-  numbers planned(action what) { return blocks_of_action(write().commands, what); }
+  numbers planned(std::string_view what) { return blocks_of(write().transfers, what); }
 
   block_ledger map;
   launch_predictor coming;
@@ -61,7 +61,7 @@ TEST_CASE("what is needed first is fetched first, as far as there is room") {
   t.issue(1, {reads(9)});
   t.issue(2, {reads(2, 2)});
   t.issue(3, {reads(5)});
-  CHECK(t.planned(action::prefetch) == numbers{9, 2, 3});
+  CHECK(t.planned("prefetch") == numbers{9, 2, 3});
 }
 
 TEST_CASE("what is needed last makes room, but never for what is needed no sooner") {
@@ -72,8 +72,8 @@ TEST_CASE("what is needed last makes room, but never for what is needed no soone
   t.issue(3, {reads(2)});
   t.issue(4, {reads(3)});
   const plan p = t.write();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{3});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{7});
+  CHECK(blocks_of(p.transfers, "evict") == numbers{3});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{7});
 }
 
 TEST_CASE("of blocks without a known use a clean one goes first, without a copy") {
@@ -81,7 +81,7 @@ TEST_CASE("of blocks without a known use a clean one goes first, without a copy"
   t.arrive({1}, false);
   t.arrive({2, 3});
   t.issue(1, {reads(8, 2)});
-  CHECK(t.planned(action::drop) == numbers{2, 3});
+  CHECK(t.planned("drop") == numbers{2, 3});
 }
 
 TEST_CASE("dead contents make room before all others") {
@@ -93,9 +93,9 @@ TEST_CASE("dead contents make room before all others") {
   t.dead.forget_elsewhere(t.map, ignored);
   t.issue(1, {reads(8)});
   const plan p = t.write();
-  CHECK(blocks_of_action(p.commands, action::discard) == numbers{2});
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{8});
+  CHECK(blocks_of(p.transfers, "discard") == numbers{2});
+  CHECK(blocks_of(p.transfers, "evict") == numbers{});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{8});
 }
 
 TEST_CASE("what the host has just touched is not fetched for predictions until something is launched") {
@@ -106,11 +106,11 @@ TEST_CASE("what the host has just touched is not fetched for predictions until s
     t.issue(2, {reads(2)});
     t.finish();
   }
-  CHECK(t.planned(action::prefetch) == numbers{1, 2});
+  CHECK(t.planned("prefetch") == numbers{1, 2});
   t.planner.on_host_access(blocks(1), t.coming);
-  CHECK(t.planned(action::prefetch) == numbers{2});
+  CHECK(t.planned("prefetch") == numbers{2});
   t.issue(1, {reads(1)});
-  CHECK(t.planned(action::prefetch) == numbers{1, 2});
+  CHECK(t.planned("prefetch") == numbers{1, 2});
 }
 
 TEST_CASE(
@@ -119,11 +119,11 @@ TEST_CASE(
   no_room.arrive({1, 2, 3});
   no_room.issue(1, {reads(8)});
   const plan p = no_room.write();
-  CHECK(blocks_of_action(p.commands, action::drop).size() == 1);
-  CHECK(blocks_of_action(p.commands, action::prefetch).empty());
+  CHECK(blocks_of(p.transfers, "drop").size() == 1);
+  CHECK(blocks_of(p.transfers, "prefetch").empty());
   bench nothing{4, {.prefetch = false}};
   nothing.issue(1, {reads(8)});
-  CHECK(nothing.write().commands.empty());
+  CHECK(nothing.write().transfers.empty());
 }
 
 // Launches that a plan looks at: those that may miss something, within reach.
@@ -145,7 +145,7 @@ TEST_CASE("where everything is on the device a plan looks at no launch, however 
     for (std::uint32_t i = 0; i != 6000; ++i) {
       t.issue(1 + i % 7, {reads(i % 7)});
       looked_at += to_look_at(t);
-      CHECK(t.write().commands.empty());
+      CHECK(t.write().transfers.empty());
       far = std::max(far, t.coming.stream(0).ahead->size());
       t.finish();
     }
@@ -191,14 +191,14 @@ TEST_CASE("what has left is looked for once, and not again when it is back") {
   t.map.drop(block_id{3});
   t.coming.moved(blocks(3), t.map);
   CHECK(to_look_at(t) == 1);
-  CHECK(t.planned(action::prefetch) == numbers{3});
+  CHECK(t.planned("prefetch") == numbers{3});
   t.map.start_arriving(block_id{3});
-  CHECK(t.planned(action::prefetch).empty());
+  CHECK(t.planned("prefetch").empty());
   CHECK(to_look_at(t) == 1);
   t.map.cancel_arriving(block_id{3});  // of which nobody is told
-  CHECK(t.planned(action::prefetch) == numbers{3});
+  CHECK(t.planned("prefetch") == numbers{3});
   t.arrive({3});
-  CHECK(t.planned(action::prefetch).empty());
+  CHECK(t.planned("prefetch").empty());
   CHECK(to_look_at(t) == 0);
 }
 
@@ -212,11 +212,11 @@ TEST_CASE("what holds nothing is not missing until it does") {
   t.map.discard(block_id{1});
   t.map.set_liveness(block_id{1}, liveness::inactive);
   t.coming.moved(blocks(1), t.map);
-  CHECK(t.write().commands.empty());
+  CHECK(t.write().transfers.empty());
   CHECK(to_look_at(t) == 0);
   t.map.set_liveness(block_id{1}, liveness::live);
   t.coming.moved(blocks(1), t.map);
-  CHECK(t.planned(action::prefetch) == numbers{1});
+  CHECK(t.planned("prefetch") == numbers{1});
 }
 
 }  // namespace next_use_planner_test

@@ -11,20 +11,20 @@ namespace plan_writer_test {
 
 using namespace deepum_test;
 
-constexpr command fetch{.what = action::prefetch, .why = reason::predicted};
+constexpr transfer fetch = transfer::prefetch(location::device(), reason::predicted);
 
 TEST_CASE("adjacent blocks of one kind are one command, up to a limit and from a place on") {
   plan out;
   for (const block_id b : blocks(3, 4)) {
     detail::append(out, fetch, b, 3);
   }
-  detail::append(out, {.what = action::prefetch, .why = reason::issued}, block_id{7}, 3);
-  detail::append(out, {.what = action::prefetch, .why = reason::issued}, block_id{8}, 3, 3);
-  REQUIRE(out.commands.size() == 4);
-  CHECK(out.commands[0].range == blocks(3, 3));
-  CHECK(out.commands[1].range == blocks(6));
-  CHECK(out.commands[2].range == blocks(7));
-  CHECK(out.commands[3].range == blocks(8));
+  detail::append(out, transfer::prefetch(location::device(), reason::issued), block_id{7}, 3);
+  detail::append(out, transfer::prefetch(location::device(), reason::issued), block_id{8}, 3, 3);
+  REQUIRE(out.transfers.size() == 4);
+  CHECK(out.transfers[0].blocks == blocks(3, 3));
+  CHECK(out.transfers[1].blocks == blocks(6));
+  CHECK(out.transfers[2].blocks == blocks(7));
+  CHECK(out.transfers[3].blocks == blocks(8));
 }
 
 TEST_CASE("a gate opens after an event and where room or budget have changed, once") {
@@ -67,14 +67,14 @@ TEST_CASE("of a block that came in part the rest is fetched, once, until it is w
   }
   plan out;
   partial.write(map, out);
-  REQUIRE(out.commands.size() == 1);
-  CHECK(out.commands[0].range == blocks(4, 2));
-  CHECK(out.commands[0].why == reason::keep);
+  REQUIRE(out.transfers.size() == 1);
+  CHECK(out.transfers[0].blocks == blocks(4, 2));
+  CHECK(out.transfers[0].why == reason::keep);
   map.arrive(block_id{4}, false);
   out.clear();
   partial.write(map, out);
-  REQUIRE(out.commands.size() == 1);
-  CHECK(out.commands[0].range == blocks(5));
+  REQUIRE(out.transfers.size() == 1);
+  CHECK(out.transfers[0].blocks == blocks(5));
 }
 
 }  // namespace plan_writer_test

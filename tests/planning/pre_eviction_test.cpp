@@ -27,8 +27,8 @@ struct bench {
         map, {.needed = needed, .excess = excess}, [](block_id b) { return b.value < 2; },
         [](block_id b) { return b.value == 2; }, out);
   }
-  [[nodiscard]] numbers evicted() const { return blocks_of_action(out.commands, action::evict); }
-  [[nodiscard]] numbers discarded() const { return blocks_of_action(out.commands, action::discard); }
+  [[nodiscard]] numbers evicted() const { return blocks_of(out.transfers, "evict"); }
+  [[nodiscard]] numbers discarded() const { return blocks_of(out.transfers, "discard"); }
 
   block_ledger map;
   plan out;
@@ -46,7 +46,7 @@ TEST_CASE("beyond the budget expected blocks leave, too, and never one in use") 
   bench b;
   CHECK(b.write({true, true}, 8, 6) == 6);
   CHECK(b.evicted() == numbers{3, 4, 5, 6, 7, 0});
-  CHECK(b.out.commands.front().why == reason::over_budget);
+  CHECK(b.out.transfers.front().why == reason::over_budget);
 }
 
 TEST_CASE("dead contents are discarded, expected or not; without invalidation they are copied out") {

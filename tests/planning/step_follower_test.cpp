@@ -42,9 +42,9 @@ struct followed_step {
     leaving.clear();
     plan p;
     follower.write(map, issued, 1, dead, p);
-    for (const command& c : p.commands) {
-      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
-        CHECK((c.what == action::prefetch ? wanted : leaving).insert(b).second);
+    for (const transfer& c : p.transfers) {
+      for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
+        CHECK((to_string(c) == "prefetch" ? wanted : leaving).insert(b).second);
       }
     }
   }
@@ -127,22 +127,22 @@ TEST_CASE("blocks are copied out ahead 32 MiB at a time, in two commands, and on
     for (std::uint32_t k = 0; k != 48 && commands == 0; ++k) {
       plan p;
       follower.write(map, 1, 1, dead, p);
-      for (const command& c : p.commands) {
-        for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
-          if (c.what == action::evict) {
+      for (const transfer& c : p.transfers) {
+        for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
+          if (to_string(c) == "evict") {
             map.start_leaving(block_id{b});
             map.depart(block_id{b});
             follower.left({block_id{b}, 1});
             follower.look_again({block_id{b}, 1});
-          } else if (c.what == action::prefetch) {
+          } else if (to_string(c) == "prefetch") {
             map.start_arriving(block_id{b});
             map.arrive(block_id{b}, true);
             map.write(block_id{b});
             follower.arrived({block_id{b}, 1});
           }
         }
-        blocks += c.what == action::clean ? c.range.count : 0;
-        commands += c.what == action::clean ? 1 : 0;
+        blocks += to_string(c) == "clean" ? c.blocks.count : 0;
+        commands += to_string(c) == "clean" ? 1 : 0;
       }
       if (k % 4 == 3) {
         follower.advance();
@@ -177,10 +177,10 @@ TEST_CASE(
     plan p;
     follower.write(map, issued, std::min<std::size_t>(issued, 1), dead, p);
     std::vector<std::uint32_t> blocks_for(2);
-    for (const command& c : p.commands) {
-      CHECK(c.what == action::prefetch);
-      blocks_for[c.why == reason::issued ? 0 : 1] += c.range.count;
-      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+    for (const transfer& c : p.transfers) {
+      CHECK(to_string(c) == "prefetch");
+      blocks_for[c.why == reason::issued ? 0 : 1] += c.blocks.count;
+      for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
         map.start_arriving(block_id{b});
       }
     }
@@ -215,9 +215,9 @@ std::vector<block_range> leaving_behind_first(const step_description& step, std:
   plan p;
   follower.write(map, 1, 1, dead, p);
   std::vector<block_range> leaving;
-  for (const command& c : p.commands) {
-    if (c.what == action::evict) {
-      leaving.push_back(c.range);
+  for (const transfer& c : p.transfers) {
+    if (to_string(c) == "evict") {
+      leaving.push_back(c.blocks);
     }
   }
   return leaving;
@@ -296,8 +296,8 @@ TEST_CASE("of a step that is issued ahead, the first sixteen launches get room f
     plan p;
     follower.write(map, count, 1, dead, p);
     std::uint32_t end = 0;
-    for (const command& c : p.commands) {
-      end = std::max(end, c.range.end_value());
+    for (const transfer& c : p.transfers) {
+      end = std::max(end, c.blocks.end_value());
     }
     return end / 2;
   };

@@ -43,7 +43,7 @@ std::vector<kernel> training_step(std::uint32_t layers) {
 }
 
 // A policy that is asked for plans that nobody carries out, with chosen blocks resident, oldest first.
-// No advice, which would be among the commands.
+// No advice, so that a plan is its transfers.
 struct bench {
   explicit bench(std::uint32_t block_count, std::uint32_t budget, policy_options options = {})
       : policy([&] {
@@ -55,12 +55,12 @@ struct bench {
     d.make_live(blocks(0, block_count));
   }
   void resident(const numbers& which) {
-    d.carry_out({.what = action::evict, .range = blocks(0, d.map.size())});
+    d.carry_out(transfer::evict(location::host(), reason::predicted, blocks(0, d.map.size())));
     for (const std::uint32_t b : which) {
-      d.carry_out({.what = action::prefetch, .range = blocks(b)});
+      d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
     }
   }
-  numbers planned(action what) { return blocks_of_action(d.next_plan().commands, what); }
+  numbers planned(std::string_view what) { return blocks_of(d.next_plan().transfers, what); }
 
   auto_policy policy;
   driver d;
@@ -182,8 +182,8 @@ TEST_CASE("blocks are fetched in the order in which they are needed, and one lau
   t.d.issue(honest("b", {reads(2), reads(4), reads(10)}));
   const plan p = t.d.next_plan();
   CHECK(p.supersedes);
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{4, 5, 9, 2, 10});
-  CHECK(p.commands[0].why == reason::issued);
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{4, 5, 9, 2, 10});
+  CHECK(p.transfers[0].why == reason::issued);
 }
 
 TEST_CASE("adjacent blocks of one plan are one command, whatever launches they are for") {
@@ -191,8 +191,8 @@ TEST_CASE("adjacent blocks of one plan are one command, whatever launches they a
   t.d.issue(honest("a", {reads(2, 2)}));
   t.d.issue(honest("b", {reads(4, 3)}));
   const plan p = t.d.next_plan();
-  REQUIRE(p.commands.size() == 1);
-  CHECK(p.commands[0].range == blocks(2, 5));
+  REQUIRE(p.transfers.size() == 1);
+  CHECK(p.transfers[0].blocks == blocks(2, 5));
 }
 
 TEST_CASE("what is predicted is fetched after what is issued") {
@@ -205,9 +205,9 @@ TEST_CASE("what is predicted is fetched after what is issued") {
   t.resident({});
   t.d.issue(honest("a", {reads(0)}));
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{0, 1, 2});
-  CHECK(p.commands[0].why == reason::issued);
-  CHECK(p.commands[1].why == reason::predicted);
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{0, 1, 2});
+  CHECK(p.transfers[0].why == reason::issued);
+  CHECK(p.transfers[1].why == reason::predicted);
 }
 
 TEST_CASE("room comes from the block whose next use is farthest away, and one that is not used again is the farthest") {
@@ -217,26 +217,26 @@ TEST_CASE("room comes from the block whose next use is farthest away, and one th
   t.d.issue(honest("b", {reads(2)}));
   t.d.issue(honest("c", {reads(1)}));
   t.d.issue(honest("d", {reads(4)}));
-  CHECK(t.planned(action::evict) == numbers{3});
+  CHECK(t.planned("evict") == numbers{3});
   t.resident({1, 2, 4, 5});
   t.d.issue(honest("e", {reads(5)}));
-  CHECK(t.planned(action::evict) == numbers{5});
+  CHECK(t.planned("evict") == numbers{5});
   t.d.issue(honest("f", {reads(1)}));
-  CHECK(t.planned(action::evict) == numbers{5});
+  CHECK(t.planned("evict") == numbers{5});
   t.d.map.set_budget(3);
-  CHECK(t.planned(action::evict) == numbers{5, 4});
+  CHECK(t.planned("evict") == numbers{5, 4});
 }
 
 TEST_CASE("among blocks that are not used again the least recently migrated one leaves, a clean one before all") {
   bench t{16, 4};
   t.resident({7, 5, 6, 8});
   t.d.issue(honest("a", {reads(0)}));
-  CHECK(t.planned(action::evict) == numbers{7});
+  CHECK(t.planned("evict") == numbers{7});
   t.d.map.start_cleaning(block_id{6});
   t.d.map.clean(block_id{6});
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::drop) == numbers{6});
-  CHECK(blocks_of_action(p.commands, action::evict).empty());
+  CHECK(blocks_of(p.transfers, "drop") == numbers{6});
+  CHECK(blocks_of(p.transfers, "evict").empty());
 }
 
 TEST_CASE("a clean block that a launch in flight may touch is not dropped but evicted") {
@@ -247,8 +247,8 @@ TEST_CASE("a clean block that a launch in flight may touch is not dropped but ev
   for (const std::uint32_t b : {0U, 1U, 2U, 6U}) {
     t.d.issue(honest("k" + std::to_string(b), {updates(b)}));
   }
-  CHECK(t.planned(action::drop).empty());
-  CHECK(t.planned(action::evict) == numbers{6});
+  CHECK(t.planned("drop").empty());
+  CHECK(t.planned("evict") == numbers{6});
 }
 
 TEST_CASE("no block leaves for one that is needed no sooner: prefetching waits") {
@@ -257,12 +257,12 @@ TEST_CASE("no block leaves for one that is needed no sooner: prefetching waits")
   for (const std::uint32_t b : {0U, 1U, 2U, 3U}) {
     t.d.issue(honest("k" + std::to_string(b), {reads(b)}));
   }
-  CHECK(t.d.next_plan().commands.empty());
+  CHECK(t.d.next_plan().transfers.empty());
   t.d.execute();
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{0});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{3});
-  CHECK(p.commands[0].what == action::evict);
+  CHECK(blocks_of(p.transfers, "evict") == numbers{0});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{3});
+  CHECK(to_string(p.transfers[0]) == "evict");
 }
 
 TEST_CASE("each block that leaves is needed later than the one that it leaves for") {
@@ -273,28 +273,28 @@ TEST_CASE("each block that leaves is needed later than the one that it leaves fo
   SUBCASE("a later launch needs the missing one") {
     t.d.issue(honest("c", {reads(9)}));
     t.d.issue(honest("d", {reads(2)}));
-    CHECK(t.planned(action::evict) == numbers{7, 2});
-    CHECK(t.planned(action::prefetch) == numbers{8, 9});
+    CHECK(t.planned("evict") == numbers{7, 2});
+    CHECK(t.planned("prefetch") == numbers{8, 9});
   }
   SUBCASE("a sooner launch needs the resident one") {
     t.d.issue(honest("c", {reads(2)}));
     t.d.issue(honest("d", {reads(9)}));
-    CHECK(t.planned(action::evict) == numbers{7});
-    CHECK(t.planned(action::prefetch) == numbers{8});
+    CHECK(t.planned("evict") == numbers{7});
+    CHECK(t.planned("prefetch") == numbers{8});
   }
   SUBCASE("the same launch needs both") {
     t.d.issue(honest("c", {reads(2), reads(9)}));
-    CHECK(t.planned(action::evict) == numbers{7});
-    CHECK(t.planned(action::prefetch) == numbers{8});
+    CHECK(t.planned("evict") == numbers{7});
+    CHECK(t.planned("prefetch") == numbers{8});
   }
 }
 
 TEST_CASE("of a launch that is larger than the budget, what fits is fetched") {
   bench t{16, 3};
   t.d.issue(honest("large", {reads(0, 8)}));
-  CHECK(t.planned(action::prefetch) == numbers{0, 1, 2});
+  CHECK(t.planned("prefetch") == numbers{0, 1, 2});
   t.resident({0, 1, 2});
-  CHECK(t.d.next_plan().commands.empty());
+  CHECK(t.d.next_plan().transfers.empty());
 }
 
 TEST_CASE("dead contents make room first, and are neither moved nor fetched") {
@@ -304,16 +304,16 @@ TEST_CASE("dead contents make room first, and are neither moved nor fetched") {
   t.d.make_dead(blocks(9));
   t.d.issue(honest("a", {reads(8, 4)}));
   const plan p = t.d.next_plan();
-  CHECK(p.commands[0].what == action::discard);
-  CHECK(p.commands[0].range == blocks(2));
-  CHECK(p.commands[0].why == reason::dead);
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{1, 3});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{8, 10, 11});
+  CHECK(to_string(p.transfers[0]) == "discard");
+  CHECK(p.transfers[0].blocks == blocks(2));
+  CHECK(p.transfers[0].why == reason::dead);
+  CHECK(blocks_of(p.transfers, "evict") == numbers{1, 3});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{8, 10, 11});
 
   SUBCASE("but not while a launch in flight may touch them") {
     t.d.map.add_user(block_id{2}, access::read);
-    CHECK(t.planned(action::discard).empty());
-    CHECK(t.planned(action::evict) == numbers{1, 3, 4});
+    CHECK(t.planned("discard").empty());
+    CHECK(t.planned("evict") == numbers{1, 3, 4});
   }
 }
 
@@ -322,11 +322,11 @@ TEST_CASE("dead contents that a launch in flight brings to the device are not mo
   t.resident({1});
   t.d.map.write_on_host(block_id{2});
   t.d.make_dead(blocks(2));
-  CHECK(t.planned(action::discard) == numbers{2});  // cannot be carried out yet
-  t.d.carry_out({.what = action::prefetch, .range = blocks(2)});
+  CHECK(t.planned("discard") == numbers{2});  // cannot be carried out yet
+  t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(2)));
   t.d.issue(honest("a", {reads(8)}));
-  CHECK(t.planned(action::discard) == numbers{2});
-  CHECK(t.planned(action::evict).empty());
+  CHECK(t.planned("discard") == numbers{2});
+  CHECK(t.planned("evict").empty());
 }
 
 TEST_CASE("where invalidation is off dead contents are moved") {
@@ -336,8 +336,8 @@ TEST_CASE("where invalidation is off dead contents are moved") {
   t.resident({1, 2});
   t.d.make_dead(blocks(2));
   t.d.issue(honest("a", {reads(8, 2)}));
-  CHECK(t.planned(action::discard).empty());
-  CHECK(t.planned(action::evict) == numbers{1, 2});
+  CHECK(t.planned("discard").empty());
+  CHECK(t.planned("evict") == numbers{1, 2});
 }
 
 TEST_CASE("a fixed degree of lookahead is kept to, and a stream may have one of its own") {
@@ -351,9 +351,9 @@ TEST_CASE("a fixed degree of lookahead is kept to, and a stream may have one of 
   t.d.run(program[0]);
   t.resident({});
   t.d.issue(program[1]);
-  CHECK(t.planned(action::prefetch) == numbers{1, 2, 3});
+  CHECK(t.planned("prefetch") == numbers{1, 2, 3});
   t.policy.on_stream(stream_id{0}, 4);
-  CHECK(t.planned(action::prefetch) == numbers{1, 2, 3, 4, 5});
+  CHECK(t.planned("prefetch") == numbers{1, 2, 3, 4, 5});
 }
 
 TEST_CASE("what has room is not held up by what waits for room") {
@@ -361,10 +361,10 @@ TEST_CASE("what has room is not held up by what waits for room") {
   t.resident({14, 15});
   t.d.issue(honest("a", {reads(0, 4)}));
   const plan p = t.d.next_plan();
-  REQUIRE(p.commands.size() == 3);
-  CHECK(p.commands[0].range == blocks(14, 2));
-  CHECK(p.commands[1].range == blocks(0, 2));
-  CHECK(p.commands[2].range == blocks(2, 2));
+  REQUIRE(p.transfers.size() == 3);
+  CHECK(p.transfers[0].blocks == blocks(14, 2));
+  CHECK(p.transfers[1].blocks == blocks(0, 2));
+  CHECK(p.transfers[2].blocks == blocks(2, 2));
 }
 
 TEST_CASE("room that blocks on their way out will leave is counted on") {
@@ -372,8 +372,8 @@ TEST_CASE("room that blocks on their way out will leave is counted on") {
   t.resident({1, 2, 3});
   t.d.map.start_leaving(block_id{2});
   t.d.issue(honest("a", {reads(8)}));
-  CHECK(t.planned(action::evict).empty());
-  CHECK(t.planned(action::prefetch) == numbers{8});
+  CHECK(t.planned("evict").empty());
+  CHECK(t.planned("prefetch") == numbers{8});
 }
 
 TEST_CASE("what the host has just touched is not fetched for a prediction before the next launch") {
@@ -384,9 +384,9 @@ TEST_CASE("what the host has just touched is not fetched for a prediction before
   }
   t.resident({0, 1});
   t.d.host_writes(blocks(1));
-  CHECK(t.planned(action::prefetch).empty());
+  CHECK(t.planned("prefetch").empty());
   t.d.issue(honest("a", {reads(0)}));
-  CHECK(t.planned(action::prefetch) == numbers{1});
+  CHECK(t.planned("prefetch") == numbers{1});
 }
 
 TEST_CASE("a block that leaves, or becomes live again, is fetched again") {
@@ -398,13 +398,13 @@ TEST_CASE("a block that leaves, or becomes live again, is fetched again") {
     }
   }
   t.resident({0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(t.d.next_plan().commands.empty());
-  t.d.carry_out({.what = action::evict, .range = blocks(5)});
-  CHECK(t.planned(action::prefetch) == numbers{5});
+  CHECK(t.d.next_plan().transfers.empty());
+  t.d.carry_out(transfer::evict(location::host(), reason::predicted, blocks(5)));
+  CHECK(t.planned("prefetch") == numbers{5});
   t.d.make_dead(blocks(5));
-  CHECK(t.planned(action::prefetch).empty());
+  CHECK(t.planned("prefetch").empty());
   t.d.make_live(blocks(5));
-  CHECK(t.planned(action::prefetch) == numbers{5});
+  CHECK(t.planned("prefetch") == numbers{5});
 }
 
 TEST_CASE("needs that change while their launch is predicted are those that count") {
@@ -423,8 +423,8 @@ TEST_CASE("needs that change while their launch is predicted are those that coun
   t.d.run(changed);
   t.resident({0, 1, 2});
   const plan p = t.d.next_plan();
-  REQUIRE(p.commands.size() == 1);  // for the next round; this one is over
-  CHECK(p.commands[0].range == blocks(9));
+  REQUIRE(p.transfers.size() == 1);  // for the next round; this one is over
+  CHECK(p.transfers[0].blocks == blocks(9));
 }
 
 TEST_CASE("a block whose arrival was called off is fetched when its launch is issued") {
@@ -437,19 +437,19 @@ TEST_CASE("a block whose arrival was called off is fetched when its launch is is
   }
   t.resident({0, 2});
   t.d.map.start_arriving(block_id{1});
-  CHECK(t.planned(action::prefetch).empty());
+  CHECK(t.planned("prefetch").empty());
   t.d.map.cancel_arriving(block_id{1});
   t.d.run(program[0]);
   t.d.issue(program[1]);
-  CHECK(t.planned(action::prefetch) == numbers{1});
+  CHECK(t.planned("prefetch") == numbers{1});
 }
 
 TEST_CASE("the plan asks for a bounded number of blocks") {
   bench t{1000, 1000};
   t.d.issue(honest("a", {reads(0, 1000)}));
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::prefetch).size() == 128);
-  CHECK(p.commands.size() == 1);
+  CHECK(blocks_of(p.transfers, "prefetch").size() == 128);
+  CHECK(p.transfers.size() == 1);
 }
 
 TEST_CASE("an arena over its budget gives up the farthest blocks, but none of an executing launch") {
@@ -459,8 +459,8 @@ TEST_CASE("an arena over its budget gives up the farthest blocks, but none of an
   t.d.issue(honest("b", {reads(2)}));
   t.d.map.set_budget(1);
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{3, 4, 2});
-  CHECK(p.commands[0].why == reason::over_budget);
+  CHECK(blocks_of(p.transfers, "evict") == numbers{3, 4, 2});
+  CHECK(p.transfers[0].why == reason::over_budget);
 }
 
 TEST_CASE("nothing is fetched for predictions that are mostly wrong, until they have been right for a while") {
@@ -474,17 +474,18 @@ TEST_CASE("nothing is fetched for predictions that are mostly wrong, until they 
   for (int i = 0; i < 300; ++i) {
     d.run(program[random() % program.size()]);
   }
-  d.commands.clear();
+  d.transfers.clear();
   for (int i = 0; i < 20; ++i) {
     d.run(program[random() % program.size()]);
   }
-  for (const command& c : d.commands) {
+  for (const transfer& c : d.transfers) {
     CHECK(c.why != reason::predicted);
   }
   d.run(program, 4);
-  d.commands.clear();
+  d.transfers.clear();
   d.run(program, 1);
-  CHECK(std::any_of(d.commands.begin(), d.commands.end(), [](const command& c) { return c.why == reason::predicted; }));
+  CHECK(std::any_of(d.transfers.begin(), d.transfers.end(),
+                    [](const transfer& c) { return c.why == reason::predicted; }));
   CHECK(d.lost.empty());
 }
 
@@ -494,10 +495,10 @@ TEST_CASE("two streams are served by one plan, in the order of distance") {
   t.d.issue(honest("b", {reads(1)}), 1);
   t.d.issue(honest("c", {reads(2)}), 0);
   t.d.issue(honest("d", {reads(3)}), 1);
-  CHECK(t.planned(action::prefetch) == numbers{0, 1, 2, 3});
+  CHECK(t.planned("prefetch") == numbers{0, 1, 2, 3});
   t.d.execute(1);
   t.resident({});
-  CHECK(t.planned(action::prefetch) == numbers{0, 3, 2});
+  CHECK(t.planned("prefetch") == numbers{0, 3, 2});
 }
 
 TEST_CASE("a stream that nobody uses any more does not hold its blocks for ever") {
@@ -596,8 +597,7 @@ TEST_CASE(
       d.run(honest("a", {reads(0, 4096)}));
       d.run(honest("b", {updates(1)}));
     }
-    const bool advised =
-        std::any_of(d.commands.begin(), d.commands.end(), [](const command& c) { return c.what == action::advise; });
+    const bool advised = !d.hints.empty();
     CHECK(advised == !keeps_home_copy);
     tables[keeps_home_copy ? 1 : 0] = p.statistics().table_bytes;
   }

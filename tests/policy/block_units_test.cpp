@@ -31,18 +31,20 @@ struct bench {
     bytes all{};
     bytes largest{};
   };
-  [[nodiscard]] volume of(action what, const plan& p) const {
+  [[nodiscard]] volume of(std::string_view what, const plan& p) const {
     volume v;
-    for (const command& c : p.commands) {
-      if (c.what == what) {
-        v.all += unit * c.range.count;
-        v.largest = std::max(v.largest, unit * c.range.count);
+    for (const transfer& c : p.transfers) {
+      if (to_string(c) == what) {
+        v.all += unit * c.blocks.count;
+        v.largest = std::max(v.largest, unit * c.blocks.count);
       }
     }
     return v;
   }
   [[nodiscard]] block_access half(std::uint32_t which) const { return reads(which * (count / 2), count / 2); }
-  void bring(std::uint32_t which) { d.carry_out({.what = action::prefetch, .range = half(which).range}); }
+  void bring(std::uint32_t which) {
+    d.carry_out(transfer::prefetch(location::device(), reason::predicted, half(which).range));
+  }
 
   bytes unit;
   std::uint32_t count;
@@ -57,14 +59,14 @@ TEST_CASE("a plan asks for 256 MiB, in commands of 64 MiB where room has to be m
       CAPTURE(unit.count);
       bench b(name, unit);
       b.d.issue(honest("a", {b.half(0)}));
-      CHECK(b.of(action::prefetch, b.d.next_plan()).all == 256_MiB);
+      CHECK(b.of("prefetch", b.d.next_plan()).all == 256_MiB);
       b.d.execute();  // now there is no room any more
       b.d.issue(honest("b", {b.half(1)}));
       const plan into_none = b.d.next_plan();
-      CHECK(b.of(action::prefetch, into_none).all == 256_MiB);
-      CHECK(b.of(action::prefetch, into_none).largest == 64_MiB);
-      CHECK(b.of(action::evict, into_none).all == 256_MiB);
-      CHECK(b.of(action::evict, into_none).largest == 64_MiB);
+      CHECK(b.of("prefetch", into_none).all == 256_MiB);
+      CHECK(b.of("prefetch", into_none).largest == 64_MiB);
+      CHECK(b.of("evict", into_none).all == 256_MiB);
+      CHECK(b.of("evict", into_none).largest == 64_MiB);
     }
   }
 }
@@ -81,9 +83,9 @@ TEST_CASE("a chain of correlated blocks asks for as much") {
     const launch_id l = b.d.issue(silent("a", {}));
     b.d.fault(0, l);
     const plan p = b.d.next_plan();
-    CHECK(b.of(action::prefetch, p).all == 256_MiB);
-    CHECK(b.of(action::prefetch, p).largest == 64_MiB);
-    CHECK(b.of(action::evict, p).largest == 64_MiB);
+    CHECK(b.of("prefetch", p).all == 256_MiB);
+    CHECK(b.of("prefetch", p).largest == 64_MiB);
+    CHECK(b.of("evict", p).largest == 64_MiB);
   }
 }
 
@@ -95,7 +97,7 @@ TEST_CASE("what is over the budget leaves in commands of 64 MiB") {
       bench b(name, unit);
       b.bring(0);
       b.d.map.set_budget(b.count / 4);
-      CHECK(b.of(action::evict, b.d.next_plan()).largest <= 64_MiB);
+      CHECK(b.of("evict", b.d.next_plan()).largest <= 64_MiB);
     }
   }
 }
@@ -105,7 +107,7 @@ TEST_CASE("blocks that died are forgotten 64 MiB at a time") {
     CAPTURE(unit.count);
     bench b("auto", unit);
     b.d.make_dead(b.half(0).range);
-    const bench::volume v = b.of(action::discard, b.d.next_plan());
+    const bench::volume v = b.of("discard", b.d.next_plan());
     CHECK(v.all == 1_GiB);
     CHECK(v.largest == 64_MiB);
   }
@@ -123,9 +125,9 @@ TEST_CASE("room that is kept free for faults is 256 MiB at most") {
     for (std::uint32_t i = 0; i < 40; ++i) {
       d.run(silent("a", {reads(i * (count / 80), count / 80)}));
     }
-    d.carry_out({.what = action::prefetch, .range = blocks(0, count / 2)});
+    d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(0, count / 2)));
     REQUIRE(d.map.room() == 0);
-    CHECK(blocks_of_action(d.next_plan().commands, action::evict).size() * unit == 256_MiB);
+    CHECK(blocks_of(d.next_plan().transfers, "evict").size() * unit == 256_MiB);
   }
 }
 

@@ -31,8 +31,8 @@ struct trained {
       evict_all();
     }
   }
-  void evict_all() { d.carry_out({.what = action::evict, .range = blocks(0, d.map.size())}); }
-  numbers prefetched() { return blocks_of_action(d.next_plan().commands, action::prefetch); }
+  void evict_all() { d.carry_out(transfer::evict(location::host(), reason::predicted, blocks(0, d.map.size()))); }
+  numbers prefetched() { return blocks_of(d.next_plan().transfers, "prefetch"); }
 
   deepum_policy policy;
   driver d;
@@ -62,10 +62,10 @@ TEST_CASE("adjacent blocks of one plan are one command, whatever launches they a
   trained t{loop(6, 4), 24, lookahead(1)};
   t.d.fault(0, t.d.issue(silent("k0", {})));
   const plan p = t.d.next_plan();
-  REQUIRE(p.commands.size() == 1);
+  REQUIRE(p.transfers.size() == 1);
   CHECK(p.supersedes);
-  CHECK(p.commands[0].range == blocks(1, 7));
-  CHECK(p.commands[0].why == reason::predicted);
+  CHECK(p.transfers[0].blocks == blocks(1, 7));
+  CHECK(p.transfers[0].why == reason::predicted);
 }
 
 TEST_CASE("a chain pauses N launches ahead and resumes when the executing launch finishes") {
@@ -107,10 +107,10 @@ TEST_CASE("a chain ends where no next launch is predicted") {
   for (const kernel& k : program) {
     d.run(k);
   }
-  d.carry_out({.what = action::evict, .range = blocks(0, 12)});
+  d.carry_out(transfer::evict(location::host(), reason::predicted, blocks(0, 12)));
   // The published table has no record for these four yet: the loop has not closed.
   d.fault(10, d.issue(program[5]));
-  CHECK(blocks_of_action(d.next_plan().commands, action::prefetch) == numbers{11});
+  CHECK(blocks_of(d.next_plan().transfers, "prefetch") == numbers{11});
 }
 
 TEST_CASE("a chain passes by a launch that has never faulted, and leaves one whose successors are exhausted") {
@@ -135,54 +135,54 @@ TEST_CASE("ranges are merged only where the chain has their blocks one after the
   trained t{program, 16, lookahead(1)};
   t.d.fault(0, t.d.issue(program[0]));
   const plan p = t.d.next_plan();
-  REQUIRE(p.commands.size() == 4);
-  CHECK(p.commands[0].range == blocks(10));
-  CHECK(p.commands[1].range == blocks(12));
-  CHECK(p.commands[2].range == blocks(11));
-  CHECK(p.commands[3].range == blocks(13, 2));
+  REQUIRE(p.transfers.size() == 4);
+  CHECK(p.transfers[0].blocks == blocks(10));
+  CHECK(p.transfers[1].blocks == blocks(12));
+  CHECK(p.transfers[2].blocks == blocks(11));
+  CHECK(p.transfers[3].blocks == blocks(13, 2));
 }
 
 TEST_CASE("pre-eviction takes what was migrated least recently and is not expected") {
   trained t{loop(6, 2), 12, lookahead(1)};
   t.d.map.set_budget(4);
   for (const std::uint32_t b : {8U, 2U, 10U}) {
-    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
   }
   t.d.fault(0, t.d.issue(silent("k0", {})));
   // Wanted: 1, then 3. Resident: 8, 2 (expected), 10, 0 (executing).
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{8, 10});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{1, 3});
-  CHECK(p.commands.front().what == action::evict);
-  CHECK(p.commands.front().why == reason::make_room);
+  CHECK(blocks_of(p.transfers, "evict") == numbers{8, 10});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{1, 3});
+  CHECK(to_string(p.transfers.front()) == "evict");
+  CHECK(p.transfers.front().why == reason::make_room);
 }
 
 TEST_CASE("a chain pauses where what it expects fills the budget, and goes on when a launch has finished") {
   trained t{loop(6, 2), 12, lookahead(2)};
   t.d.map.set_budget(3);
   for (const std::uint32_t b : {4U, 2U}) {
-    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
   }
   t.d.fault(0, t.d.issue(silent("k0", {})));
   // Expected: 0 and 1 of this launch, 2 of the next one. What comes behind it may leave, though it is near.
   plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{4});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{1});
+  CHECK(blocks_of(p.transfers, "evict") == numbers{4});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{1});
   t.d.execute();  // 0 and 1 are not expected any more; 3 and 4 are
   p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{0});
-  CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{3});
+  CHECK(blocks_of(p.transfers, "evict") == numbers{0});
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{3});
 }
 
 TEST_CASE("what the executing launch declares does not make room for it") {
   trained t{loop(6, 2), 12, lookahead(1)};
   t.d.map.set_budget(3);
   for (const std::uint32_t b : {8U, 9U}) {
-    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
   }
   // It declares 8, without ever having faulted there; 9 has been there for a shorter time.
   t.d.fault(0, t.d.issue({"k0", {reads(8)}, {reads(0, 2)}, false}));
-  CHECK(blocks_of_action(t.d.next_plan().commands, action::evict) == numbers{9});
+  CHECK(blocks_of(t.d.next_plan().transfers, "evict") == numbers{9});
 }
 
 TEST_CASE("a launch is expected as a whole, however small the budget is") {
@@ -200,10 +200,10 @@ TEST_CASE("without pre-eviction room is made in the order of migration, expected
   trained t{loop(6, 2), 12, o};
   t.d.map.set_budget(4);
   for (const std::uint32_t b : {2U, 8U, 9U}) {
-    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
   }
   t.d.fault(0, t.d.issue(silent("k0", {})));
-  CHECK(blocks_of_action(t.d.next_plan().commands, action::evict) == numbers{2, 8});
+  CHECK(blocks_of(t.d.next_plan().transfers, "evict") == numbers{2, 8});
 }
 
 TEST_CASE("dead contents are discarded, and neither moved nor fetched") {
@@ -213,15 +213,15 @@ TEST_CASE("dead contents are discarded, and neither moved nor fetched") {
     trained t{loop(6, 2), 12, o};
     t.d.map.set_budget(4);
     for (const std::uint32_t b : {8U, 9U, 10U}) {
-      t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+      t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
     }
     t.d.make_dead(blocks(8), liveness::inactive);
     t.d.make_dead(blocks(2));
     t.d.fault(0, t.d.issue(silent("k0", {})));
     const plan p = t.d.next_plan();
-    CHECK(blocks_of_action(p.commands, action::discard) == (invalidate ? numbers{8} : numbers{}));
-    CHECK(blocks_of_action(p.commands, action::evict) == (invalidate ? numbers{9} : numbers{8, 9}));
-    CHECK(blocks_of_action(p.commands, action::prefetch) == numbers{1, 3});
+    CHECK(blocks_of(p.transfers, "discard") == (invalidate ? numbers{8} : numbers{}));
+    CHECK(blocks_of(p.transfers, "evict") == (invalidate ? numbers{9} : numbers{8, 9}));
+    CHECK(blocks_of(p.transfers, "prefetch") == numbers{1, 3});
   }
 }
 
@@ -229,25 +229,25 @@ TEST_CASE("dead contents that a launch in flight may touch are left alone") {
   trained t{loop(6, 2), 12, lookahead(1)};
   t.d.map.set_budget(3);
   for (const std::uint32_t b : {8U, 9U}) {
-    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
   }
   t.d.make_dead(blocks(8));
   t.d.map.add_user(block_id{8}, access::read);
   t.d.fault(0, t.d.issue(silent("k0", {})));
-  CHECK(blocks_of_action(t.d.next_plan().commands, action::discard).empty());
+  CHECK(blocks_of(t.d.next_plan().transfers, "discard").empty());
 }
 
 TEST_CASE("an arena over its budget gives up what is not expected, and then the rest") {
   trained t{loop(6, 2), 12, lookahead(1)};
   for (const std::uint32_t b : {2U, 8U, 3U}) {
-    t.d.carry_out({.what = action::prefetch, .range = blocks(b)});
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
   }
   t.d.fault(0, t.d.issue(silent("k0", {})));
   t.d.next_plan();
   t.d.map.set_budget(2);
   const plan p = t.d.next_plan();
-  CHECK(blocks_of_action(p.commands, action::evict) == numbers{8, 2});
-  CHECK(p.commands[0].why == reason::over_budget);
+  CHECK(blocks_of(p.transfers, "evict") == numbers{8, 2});
+  CHECK(p.transfers[0].why == reason::over_budget);
 }
 
 TEST_CASE("deepum has hardly a fault once it knows a loop that is larger than the memory") {

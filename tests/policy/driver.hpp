@@ -179,51 +179,45 @@ class driver {
     }
     for (int round = 0; round < 1000; ++round) {
       const plan p = ask();
-      if (p.commands.empty() && !p.supersedes) {
+      if (p.empty() && !p.supersedes) {
         return;
       }
-      for (const command& c : p.commands) {
+      hints.insert(hints.end(), p.hints.begin(), p.hints.end());
+      for (const transfer& c : p.transfers) {
         carry_out(c);
       }
     }
     lost.push_back("plans never come to an end");
   }
-  void carry_out(const command& c) {
-    commands.push_back(c);
-    for_each(c.range, [&](block_id b) {
+  void carry_out(const transfer& t) {
+    transfers.push_back(t);
+    for_each(t.blocks, [&](block_id b) {
       const block_state& s = map[b];
-      switch (c.what) {
-        case action::prefetch:
-          if (!map.present(b) && map.room() != 0) {
-            ++prefetched;
-            bring(b);
-          }
-          break;
-        case action::evict:
-          if (map.resident(b)) {
-            leave(b);
-          }
-          break;
-        case action::drop:
-          if (!s.copies.at(location::host()) || s.dirty || s.users != 0) {
-            lost.push_back("a drop without a current copy on the host");
-          }
-          map.drop(b);
-          policy_.on_migrated({b, 1}, location::host(), map);
-          break;
-        case action::discard:
-          if (s.life == liveness::live && !overwritten_next(b)) {
-            lost.push_back("a discard of contents that no fact declares dead");
-          }
-          host_[b.value] = device_[b.value] = poison;
-          map.discard(b);
-          policy_.on_migrated({b, 1}, location::host(), map);
-          break;
-        case action::clean:
-          lost.push_back("nobody plans that yet");
-          break;
-        case action::advise:
-          break;
+      const std::string_view word = to_string(t);
+      if (word == "prefetch") {
+        if (!map.present(b) && map.room() != 0) {
+          ++prefetched;
+          bring(b);
+        }
+      } else if (word == "evict") {
+        if (map.resident(b)) {
+          leave(b);
+        }
+      } else if (word == "drop") {
+        if (!s.copies.at(location::host()) || s.dirty || s.users != 0) {
+          lost.push_back("a drop without a current copy on the host");
+        }
+        map.drop(b);
+        policy_.on_migrated({b, 1}, location::host(), map);
+      } else if (word == "discard") {
+        if (s.life == liveness::live && !overwritten_next(b)) {
+          lost.push_back("a discard of contents that no fact declares dead");
+        }
+        host_[b.value] = device_[b.value] = poison;
+        map.discard(b);
+        policy_.on_migrated({b, 1}, location::host(), map);
+      } else {
+        lost.push_back("nobody plans that yet");
       }
     });
   }
@@ -235,7 +229,8 @@ class driver {
   std::uint64_t forced_out = 0;  // evicted by the driver on a fault
   bool automatic = true;         // carry plans out whenever something happened
   bool host_copy_stays = false;
-  std::vector<command> commands{};
+  std::vector<transfer> transfers{};
+  std::vector<driver_hint> hints{};
   std::vector<std::string> lost{};
 
  private:
@@ -313,12 +308,12 @@ class driver {
   std::uint32_t capacity;  // blocks that the device can hold
 };
 
-/// The blocks of all commands of one kind, in order.
-inline std::vector<std::uint32_t> blocks_of_action(const std::vector<command>& commands, action what) {
+/// The blocks of all transfers of one kind, by its word, in order.
+inline std::vector<std::uint32_t> blocks_of(const std::vector<transfer>& transfers, std::string_view what) {
   std::vector<std::uint32_t> all;
-  for (const command& c : commands) {
-    if (c.what == what) {
-      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+  for (const transfer& c : transfers) {
+    if (to_string(c) == what) {
+      for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
         all.push_back(b);
       }
     }

@@ -12,8 +12,8 @@ TEST_CASE("ideal brings in what becomes live and never evicts it") {
   ideal_policy ideal;
   driver d{ideal, 16, 16};
   d.make_live(blocks(2, 5));
-  CHECK(blocks_of_action(d.commands, action::prefetch) == numbers{2, 3, 4, 5, 6});
-  CHECK(d.commands.size() == 1);
+  CHECK(blocks_of(d.transfers, "prefetch") == numbers{2, 3, 4, 5, 6});
+  CHECK(d.transfers.size() == 1);
   d.run({silent("a", {updates(2, 3)}), silent("b", {reads(4, 3)})}, 3);
   CHECK(d.faults == 0);
   CHECK(d.blocks_out == 0);
@@ -34,7 +34,7 @@ TEST_CASE("ideal asks for no more than fits") {
   driver d{ideal, 8, 3};
   d.automatic = false;
   d.make_live(blocks(0, 8));
-  CHECK(blocks_of_action(d.next_plan().commands, action::prefetch) == numbers{0, 1, 2});
+  CHECK(blocks_of(d.next_plan().transfers, "prefetch") == numbers{0, 1, 2});
 }
 
 }  // namespace ideal_test

@@ -38,8 +38,8 @@ struct bench {
     d.automatic = false;
     d.make_live(blocks(0, block_count));
   }
-  void evict_all() { d.carry_out({.what = action::evict, .range = blocks(0, d.map.size())}); }
-  void bring(block_range r) { d.carry_out({.what = action::prefetch, .range = r}); }
+  void evict_all() { d.carry_out(transfer::evict(location::host(), reason::predicted, blocks(0, d.map.size()))); }
+  void bring(block_range r) { d.carry_out(transfer::prefetch(location::device(), reason::predicted, r)); }
   /// A fault brings in some pages of the block.
   void bring_some(std::uint32_t b) {
     d.map.arrive(block_id{b}, false, false);
@@ -52,10 +52,10 @@ struct bench {
   }
   bool ready(launch_id l, std::uint16_t stream = 0) { return policy.ready(l, stream_id{stream}, d.map); }
   numbers kept(const plan& p) {
-    std::vector<command> keeps;
-    std::copy_if(p.commands.begin(), p.commands.end(), std::back_inserter(keeps),
-                 [](const command& c) { return c.why == reason::keep; });
-    return blocks_of_action(keeps, action::prefetch);
+    std::vector<transfer> keeps;
+    std::copy_if(p.transfers.begin(), p.transfers.end(), std::back_inserter(keeps),
+                 [](const transfer& c) { return c.why == reason::keep; });
+    return blocks_of(keeps, "prefetch");
   }
 
   Policy policy;
@@ -180,7 +180,7 @@ TEST_CASE("deepum: a launch that the chain has visited is ready when what it vis
       t.d.map.start_arriving(block_id{b});
     }
     for (int i = 0; i < 3; ++i) {
-      CHECK(blocks_of_action(t.d.next_plan().commands, action::prefetch).empty());
+      CHECK(blocks_of(t.d.next_plan().transfers, "prefetch").empty());
       CHECK_FALSE(t.ready(l));
     }
     t.complete(2);
@@ -255,14 +255,14 @@ TEST_CASE_TEMPLATE("blocks that came in part are completed, at once and without 
   }
   CHECK(b.d.map.room() == 0);
   plan p = b.d.next_plan();
-  REQUIRE_FALSE(p.commands.empty());
-  CHECK(p.commands.front() == command{.what = action::prefetch, .why = reason::keep, .range = blocks(0, 3)});
+  REQUIRE_FALSE(p.transfers.empty());
+  CHECK(p.transfers.front() == transfer::prefetch(location::device(), reason::keep, blocks(0, 3)));
   CHECK(b.kept(p).size() == 3);
   b.complete(1);
   CHECK(b.kept(b.d.next_plan()) == numbers{0, 2});
   b.d.map.start_leaving(block_id{0});  // what leaves is not kept
   CHECK(b.kept(b.d.next_plan()) == numbers{2});
-  b.d.carry_out({.what = action::evict, .range = blocks(0)});
+  b.d.carry_out(transfer::evict(location::host(), reason::predicted, blocks(0)));
   b.complete(2);
   CHECK(b.kept(b.d.next_plan()).empty());
   b.bring_some(1);  // all of it is there

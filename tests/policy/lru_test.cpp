@@ -7,11 +7,11 @@ namespace lru_test {
 
 using namespace deepum_test;
 
-std::vector<std::uint32_t> left_by(const std::vector<command>& commands) {
+std::vector<std::uint32_t> left_by(const std::vector<transfer>& commands) {
   std::vector<std::uint32_t> all;
-  for (const command& c : commands) {
-    for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
-      if (c.what != action::prefetch) all.push_back(b);
+  for (const transfer& c : commands) {
+    for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
+      if (to_string(c) != "prefetch") all.push_back(b);
     }
   }
   return all;
@@ -33,7 +33,7 @@ TEST_CASE_FIXTURE(fixture, "what an issued launch declares is brought, and nothi
   d.run(honest("k", {reads(3, 2)}));
   d.run(honest("k", {reads(3, 2)}));
   CHECK(d.blocks_in == 2);
-  CHECK(left_by(d.commands).empty());
+  CHECK(left_by(d.transfers).empty());
 }
 
 TEST_CASE_FIXTURE(fixture, "what was used least recently makes room, whatever came first") {
@@ -42,19 +42,19 @@ TEST_CASE_FIXTURE(fixture, "what was used least recently makes room, whatever ca
   d.run(honest("k", {reads(2, 2)}));
   d.run(honest("k", {reads(0)}));  // used again
   d.run(honest("k", {reads(8, 2)}));
-  CHECK(left_by(d.commands) == std::vector<std::uint32_t>{1, 2});
+  CHECK(left_by(d.transfers) == std::vector<std::uint32_t>{1, 2});
   d.run(honest("k", {reads(9)}));
   d.run(honest("k", {reads(10, 2)}));
-  CHECK(left_by(d.commands) == std::vector<std::uint32_t>{1, 2, 3, 0});
+  CHECK(left_by(d.transfers) == std::vector<std::uint32_t>{1, 2, 3, 0});
 }
 
 TEST_CASE_FIXTURE(fixture, "what launches in flight use stays") {
   d.issue(honest("k", {reads(0, 2)}));
   d.issue(honest("k", {reads(2, 2)}));
   d.issue(honest("k", {reads(4, 2)}));
-  CHECK(left_by(d.commands).empty());
+  CHECK(left_by(d.transfers).empty());
   d.execute();
-  CHECK(left_by(d.commands) == std::vector<std::uint32_t>{0, 1});
+  CHECK(left_by(d.transfers) == std::vector<std::uint32_t>{0, 1});
   CHECK(d.map.ready(block_id{4}));
   d.execute();
   d.execute();
@@ -66,10 +66,10 @@ TEST_CASE_FIXTURE(fixture, "dead contents make room before all others, and are n
   d.run(honest("k", {updates(2, 2)}));
   d.make_dead(blocks(3));
   d.run(honest("k", {reads(8)}));
-  REQUIRE(left_by(d.commands) == std::vector<std::uint32_t>{3});
+  REQUIRE(left_by(d.transfers) == std::vector<std::uint32_t>{3});
   CHECK(d.blocks_out == 0);
   d.run(honest("k", {reads(9)}));
-  CHECK(left_by(d.commands) == std::vector<std::uint32_t>{3, 0});
+  CHECK(left_by(d.transfers) == std::vector<std::uint32_t>{3, 0});
   CHECK(d.lost.empty());
 }
 
@@ -102,10 +102,10 @@ TEST_CASE("dead contents are forgotten where they are away, and on the device wh
     dead.forget_elsewhere(map, out);
     (void)dead.give_room(map, 8, out);
     std::vector<std::uint32_t> all;
-    for (const command& c : out.commands) {
-      CHECK(c.what == action::discard);
+    for (const transfer& c : out.transfers) {
+      CHECK(to_string(c) == "discard");
       CHECK(c.why == reason::dead);
-      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+      for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
         all.push_back(b);
         map.discard(block_id{b});
       }
@@ -133,8 +133,8 @@ TEST_CASE("what is dead on the device gives as much room as is asked for, and no
     dead.forget_elsewhere(map, out);
     std::vector<std::uint32_t> all;
     CHECK(dead.give_room(map, count, out) <= count);
-    for (const command& c : out.commands) {
-      for (std::uint32_t b = c.range.begin_value(); b != c.range.end_value(); ++b) {
+    for (const transfer& c : out.transfers) {
+      for (std::uint32_t b = c.blocks.begin_value(); b != c.blocks.end_value(); ++b) {
         all.push_back(b);
         map.discard(block_id{b});
       }

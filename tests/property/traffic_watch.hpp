@@ -94,7 +94,7 @@ class traffic_watch {
     {
       const std::lock_guard lock(mutex_);
       for (auto it = taken_.begin(); it != taken_.end();) {
-        if (e.what == kind::completed && e.did == deepum::action::discard && e.range.contains(it->first)) {
+        if (e.what == kind::completed && e.did.forgets() && e.range.contains(it->first)) {
           it = taken_.erase(it);
         } else {
           message_ = e.at > it->second.at + discarded_within ? it->second.message : message_;
@@ -102,7 +102,7 @@ class traffic_watch {
         }
       }
     }
-    const bool out = e.what == kind::departed || (e.what == kind::completed && e.did == deepum::action::clean);
+    const bool out = e.what == kind::departed || (e.what == kind::completed && e.did.cleans());
     if (!out || e.began == deepum::nanoseconds{}) {
       return;
     }

@@ -42,7 +42,7 @@ struct recorder {
              launch_id{id});
   }
   void move(kind what, block_range range, nanoseconds began, nanoseconds at, reason why = reason::predicted,
-            action did = action::prefetch, std::uint64_t ticket = 1) {
+            transfer did = transfer::prefetch(location::device(), reason::predicted), std::uint64_t ticket = 1) {
     made.see({.what = what, .why = why, .range = range, .at = at, .began = began, .ticket = ticket, .did = did}, {});
   }
 
@@ -217,9 +217,10 @@ TEST_CASE("copies of one direction follow one another; what was not copied has n
   r.move(kind::arrived, blocks(0, 4), us(10), us(30));
   r.move(kind::arrived, blocks(4, 2), us(15), us(40));
   r.move(kind::arrived, blocks(6), {}, us(50));
-  r.move(kind::departed, blocks(0, 4), us(20), us(60), reason::make_room, action::evict);
-  r.move(kind::departed, blocks(4), {}, us(61), reason::dead, action::discard);
-  r.move(kind::completed, blocks(5), us(62), us(70), reason::write_back, action::clean);
+  r.move(kind::departed, blocks(0, 4), us(20), us(60), reason::make_room,
+         transfer::evict(location::host(), reason::make_room));
+  r.move(kind::departed, blocks(4), {}, us(61), reason::dead, transfer::discard(reason::dead));
+  r.move(kind::completed, blocks(5), us(62), us(70), reason::write_back, transfer::clean(reason::write_back));
   r.move(kind::completed, blocks(6), {}, us(70));
   const std::vector<json> in = r.events("copy_in");
   REQUIRE(in.size() == 2);
@@ -263,12 +264,12 @@ TEST_CASE("residency counts each block once, without what was discarded, and a c
   r.move(kind::arrived, blocks(0, 4), us(10), us(20));
   r.move(kind::arrived, blocks(2, 4), us(20), us(30));
   r.move(kind::arrived, blocks(2, 4), {}, us(31));
-  r.move(kind::completed, blocks(0), us(31), us(32), reason::write_back, action::clean);
+  r.move(kind::completed, blocks(0), us(31), us(32), reason::write_back, transfer::clean(reason::write_back));
   r.move(kind::departed, blocks(0, 3), us(32), us(40));
   r.move(kind::departed, blocks(0), {}, us(41));
-  r.move(kind::completed, blocks(2, 2), {}, us(42), reason::dead, action::discard);
-  r.move(kind::departed, blocks(4), {}, us(43), reason::dead, action::discard);
-  r.move(kind::completed, blocks(4), {}, us(44), reason::dead, action::discard);
+  r.move(kind::completed, blocks(2, 2), {}, us(42), reason::dead, transfer::discard(reason::dead));
+  r.move(kind::departed, blocks(4), {}, us(43), reason::dead, transfer::discard(reason::dead));
+  r.move(kind::completed, blocks(4), {}, us(44), reason::dead, transfer::discard(reason::dead));
   CHECK(r.residency() == std::vector<std::uint64_t>{0, 8 << 20, 12 << 20, 6 << 20, 4 << 20, 2 << 20});
   const std::vector<json> in = r.events("copy_in");
   REQUIRE(in.size() == 2);

@@ -18,9 +18,9 @@ nanoseconds time_of_calls(simulated_gpu& gpu, bool in, std::uint32_t each) {
   const nanoseconds start = gpu.device.now();
   for (std::uint32_t b = 0; b < gib; b += each) {
     if (in) {
-      gpu.memory.prefetch({block_id{b}, each}, ++gpu.ticket);
+      deepum_test::prefetch(gpu.memory, {block_id{b}, each}, ++gpu.ticket);
     } else {
-      gpu.memory.evict({block_id{b}, each}, ++gpu.ticket);
+      deepum_test::evict(gpu.memory, {block_id{b}, each}, ++gpu.ticket);
     }
   }
   gpu.settle();
@@ -61,8 +61,8 @@ TEST_CASE("with both directions at once the way in is unhurt and the way out fal
   gpu.populate_on_host(0, 6 * gib);
   gpu.prefetch(0, gib);
   const nanoseconds start = gpu.device.now();
-  gpu.memory.evict({block_id{0}, gib}, 100);
-  gpu.memory.prefetch({block_id{gib}, 5 * gib}, 101);
+  deepum_test::evict(gpu.memory, {block_id{0}, gib}, 100);
+  deepum_test::prefetch(gpu.memory, {block_id{gib}, 5 * gib}, 101);
   gpu.finish(100);
   CHECK(within_a_tenth(gigabytes_per_second(1_GiB, gpu.seen.back().at - start), 9));
   gpu.finish(101);
@@ -124,7 +124,7 @@ TEST_CASE("compute beside a prefetch is slowed by 2 percent") {
     return static_cast<double>((gpu.device.now() - start).count());
   };
   const double alone = time();
-  gpu.memory.prefetch({block_id{gib}, gib}, 100);
+  deepum_test::prefetch(gpu.memory, {block_id{gib}, gib}, 100);
   CHECK(time() / alone == doctest::Approx(1.02).epsilon(0.002));
 }
 
@@ -142,12 +142,12 @@ TEST_CASE("chunks of 16 MiB page through paged memory at 49 GB/s each way") {
           std::count_if(events.begin(), events.end(), [](const device_event& e) { return e.what == kind::completed; }));
     }
   };
-  memory.prefetch({block_id{0}, gib}, 1);
+  deepum_test::prefetch(memory, {block_id{0}, gib}, 1);
   wait_for(1);
   const nanoseconds start = device.now();
   for (std::uint32_t b = 0; b < 256; b += each) {  // swap one chunk in for one that goes out
-    memory.evict({block_id{b}, each}, 1);
-    memory.prefetch({block_id{gib + b}, each}, 2);
+    deepum_test::evict(memory, {block_id{b}, each}, 1);
+    deepum_test::prefetch(memory, {block_id{gib + b}, each}, 2);
     wait_for(2);
   }
   CHECK(within_a_tenth(gigabytes_per_second(block_size * 256, device.now() - start), 49.0));

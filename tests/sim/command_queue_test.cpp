@@ -10,7 +10,7 @@ namespace deepum_test::command_queue_test {
 TEST_CASE("blocks of a prefetch arrive one by one, and blocks that follow one another in one event") {
   simulated_gpu gpu(16, 16);
   gpu.populate_on_host(0, 16);
-  gpu.memory.prefetch({block_id{0}, 8}, 7);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 8}, 7);
   gpu.device.host_work(prefetch_time(gpu.device.properties(), 3 * block_size));
   auto events = gpu.events();
   REQUIRE(events.size() == 1);
@@ -32,11 +32,11 @@ TEST_CASE("each direction is in order, and the two do not wait for each other") 
   gpu.populate_on_host(0, 16);
   gpu.prefetch(8, 8);
   (void)gpu.events();
-  gpu.memory.evict({block_id{8}, 4}, 101);
-  gpu.memory.discard({block_id{12}, 1}, 102);
-  gpu.memory.evict({block_id{13}, 1}, 103);
-  gpu.memory.prefetch({block_id{0}, 1}, 201);
-  gpu.memory.prefetch({block_id{1}, 1}, 202);
+  deepum_test::evict(gpu.memory, {block_id{8}, 4}, 101);
+  deepum_test::discard(gpu.memory, {block_id{12}, 1}, 102);
+  deepum_test::evict(gpu.memory, {block_id{13}, 1}, 103);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 1}, 201);
+  deepum_test::prefetch(gpu.memory, {block_id{1}, 1}, 202);
   gpu.settle();
   std::vector<std::uint64_t> order;
   for (const device_event& e : gpu.events(kind::completed)) {
@@ -64,14 +64,14 @@ TEST_CASE("the chosen command fails, at the call or half way, and the others do 
   simulated_gpu gpu(8, 8);
   gpu.fill_on_host(0, 8);
   gpu.memory.fail_call(2);
-  CHECK(gpu.memory.prefetch({block_id{0}, 1}, 1));
-  CHECK_FALSE(gpu.memory.prefetch({block_id{1}, 1}, 2));
-  CHECK(gpu.memory.prefetch({block_id{2}, 1}, 3));
+  CHECK(deepum_test::prefetch(gpu.memory, {block_id{0}, 1}, 1));
+  CHECK_FALSE(deepum_test::prefetch(gpu.memory, {block_id{1}, 1}, 2));
+  CHECK(deepum_test::prefetch(gpu.memory, {block_id{2}, 1}, 3));
   gpu.settle();
   CHECK(gpu.events(kind::completed).size() == 2);
   CHECK_FALSE(gpu.resident(1));
   gpu.memory.fail_call(1, sim::failure::half_way);
-  CHECK(gpu.memory.prefetch({block_id{4}, 4}, 4));
+  CHECK(deepum_test::prefetch(gpu.memory, {block_id{4}, 4}, 4));
   gpu.settle();
   const auto events = gpu.events();
   REQUIRE(events.size() == 2);

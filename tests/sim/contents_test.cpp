@@ -93,7 +93,7 @@ TEST_CASE("a discard under a running kernel loses what the kernel writes there, 
                   [](sim::work& w, std::byte* p) { w.overwrites(p, (2 * block_size).count).flops(1e11); });
   gpu.stream.launch(1U, 1U, 0, slow, gpu.at(0));
   gpu.device.host_work(500us);
-  gpu.memory.discard({block_id{0}, 1}, 1);
+  deepum_test::discard(gpu.memory, {block_id{0}, 1}, 1);
   gpu.stream.synchronize();
   CHECK(whole_block_is(gpu.at(0), poison));
   CHECK(whole_block_is(gpu.at(1), std::byte{9}));

@@ -72,8 +72,8 @@ TEST_CASE("operands that evict one another in each step make a kernel slow, not 
                     }
                   });
   gpu.stream.launch(1U, 1U, 0, alternate, static_cast<const std::byte*>(gpu.at(0)));
-  gpu.memory.prefetch({block_id{0}, 3}, 1);  // and somebody who interferes
-  gpu.memory.prefetch({block_id{0}, 3}, 2);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 3}, 1);  // and somebody who interferes
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 3}, 2);
   gpu.stream.synchronize();
   CHECK(gpu.device.counters().fault_batches >= 90);
 }
@@ -112,7 +112,7 @@ TEST_CASE("arenas on one device share its memory, and a destroyed one gives its 
   simulated_gpu gpu(4, 4);
   {
     sim::managed_memory other(gpu.device, 4 * block_size);
-    other.prefetch({block_id{0}, 3}, 1);
+    deepum_test::prefetch(other, {block_id{0}, 3}, 1);
     gpu.device.host_work(10ms);
     CHECK(gpu.memory.free_memory() == block_size);
     gpu.prefetch(0, 2);

@@ -75,10 +75,10 @@ void random_program(std::uint64_t seed) {
         break;
       }
       case 4:
-        gpu.memory.prefetch(range(), ++gpu.ticket);
+        deepum_test::prefetch(gpu.memory, range(), ++gpu.ticket);
         break;
       case 5:
-        gpu.memory.evict(range(), ++gpu.ticket);
+        deepum_test::evict(gpu.memory, range(), ++gpu.ticket);
         break;
       case 6: {
         const auto hint = static_cast<advice>(1 + below(6));

@@ -30,7 +30,7 @@ TEST_CASE("a host access moves what is on the device to the host, fault by fault
 TEST_CASE("a host access waits for the motion of its block") {
   simulated_gpu gpu(4, 4);
   gpu.fill_on_host(0, 1);
-  gpu.memory.prefetch({block_id{0}, 1}, 1);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 1}, 1);
   gpu.memory.host_access(bytes{}, bytes{1}, access::read);
   CHECK(gpu.record(0).on_host == sim::all_pages);
   const auto events = gpu.events();

@@ -142,7 +142,7 @@ TEST_CASE("an operation gets past the page it faulted on, even if the block is t
   gpu.memory.attach([&] {
     for (const device_event& e : gpu.events(kind::arrived)) {
       if (e.range.first == block_id{0} && !taken) {
-        taken = gpu.memory.evict({block_id{0}, 1}, 1);
+        taken = deepum_test::evict(gpu.memory, {block_id{0}, 1}, 1);
       }
     }
   });
@@ -155,7 +155,7 @@ TEST_CASE("an operation gets past the page it faulted on, even if the block is t
 TEST_CASE("an operation that reaches a block on its way waits for it without a fault") {
   simulated_gpu gpu(16, 16);
   gpu.populate_on_host(0, 16);
-  gpu.memory.prefetch({block_id{0}, 1}, 1);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 1}, 1);
   const nanoseconds time = touch(gpu, 0, 1);
   CHECK(gpu.device.counters().faulted_blocks == 0);
   CHECK(gpu.device.counters().late_blocks == 1);
@@ -166,7 +166,7 @@ TEST_CASE("an operation that reaches a block on its way waits for it without a f
 TEST_CASE("the service of faults goes before a prefetch that is under way, between two of its blocks") {
   simulated_gpu gpu(512, 512);
   gpu.populate_on_host(0, 512);
-  gpu.memory.prefetch({block_id{0}, 500}, 1);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 500}, 1);
   gpu.device.host_work(1ms);
   const nanoseconds alone = gpu.device.properties().fault_batch + gpu.device.properties().fault_block +
                             32 * gpu.device.properties().fault_page + sim::time_at(block_size, 51e9);

@@ -85,7 +85,7 @@ TEST_CASE("devices compute and move at the same time, each over its own link to 
     }
     const nanoseconds before = m.now();
     for (auto& s : sides) {
-      s->memory.prefetch({block_id{0}, 64}, 1);
+      deepum_test::prefetch(s->memory, {block_id{0}, 64}, 1);
       s->stream.launch(1U, 1U, 0, add, s->at(63), 1U);
     }
     for (auto& s : sides) {
@@ -142,8 +142,8 @@ TEST_CASE("a copy between devices goes over the link between them, in both direc
   const bytes size = block_size * 64;
   a.fill(0, 7);
   b.fill(64, 9);
-  a.memory.prefetch({block_id{0}, 128}, 1);
-  b.memory.prefetch({block_id{0}, 128}, 1);
+  deepum_test::prefetch(a.memory, {block_id{0}, 128}, 1);
+  deepum_test::prefetch(b.memory, {block_id{0}, 128}, 1);
   m.host_work(100ms);
   const auto host_traffic = [&] {
     bytes all{};
@@ -186,10 +186,10 @@ TEST_CASE("what is discarded on one device under a copy of another is lost") {
   side a(m[0], 1);
   side b(m[1], 1);
   a.fill(0, 5);
-  a.memory.prefetch({block_id{0}, 1}, 1);
+  deepum_test::prefetch(a.memory, {block_id{0}, 1}, 1);
   m.host_work(1ms);
   b.stream.copy(a.at(0), b.at(0), block_size.count);
-  a.memory.discard({block_id{0}, 1}, 2);
+  deepum_test::discard(a.memory, {block_id{0}, 1}, 2);
   b.stream.synchronize();
   m.host_work(1ms);
   CHECK(*a.at(0) == 0xdbdbdbdbU);

@@ -18,16 +18,16 @@ struct paged_gpu {
   sim::stream stream{memory};
 
   [[nodiscard]] int* at(std::uint32_t b) const { return reinterpret_cast<int*>(memory.base() + b * block_size.count); }
-  void make_room(std::uint32_t b) { memory.populate(one(b), 1); }
+  void make_room(std::uint32_t b) { deepum_test::populate(memory, one(b), 1); }
   void in(std::uint32_t b) {
-    memory.prefetch(one(b), 1);
+    deepum_test::prefetch(memory, one(b), 1);
     device.host_work(1ms);
   }
   void out(std::uint32_t b) {
-    memory.clean(one(b), 1);
+    deepum_test::clean(memory, one(b), 1);
     device.host_work(1ms);
   }
-  void drop(std::uint32_t b) { memory.drop(one(b), 1); }
+  void drop(std::uint32_t b) { deepum_test::drop(memory, one(b), 1); }
   /// What has become of a command.
   kind outcome(std::uint64_t ticket) {
     std::vector<device_event> events;
@@ -71,14 +71,14 @@ TEST_CASE("an operation that touches an unmapped block stops with its name and t
 
 TEST_CASE("a command that finds no room fails as a whole, and what is given up leaves its room") {
   paged_gpu gpu;
-  gpu.memory.populate({block_id{0}, 3}, 1);
+  deepum_test::populate(gpu.memory, {block_id{0}, 3}, 1);
   CHECK(gpu.outcome(1) == kind::completed);
-  gpu.memory.prefetch(one(3), 2);
+  deepum_test::prefetch(gpu.memory, one(3), 2);
   CHECK(gpu.outcome(2) == kind::failed);
   CHECK(gpu.memory.last_failure() == "no device memory to map 1 blocks; 0 are free");
   gpu.drop(1);
   CHECK(gpu.memory.free_memory() == block_size);
-  gpu.memory.populate(one(3), 3);
+  deepum_test::populate(gpu.memory, one(3), 3);
   CHECK(gpu.outcome(3) == kind::completed);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("what the device wrote is lost without a copy out: the stale contents 
     gpu.in(0);
     gpu.write(0, 8);
     CHECK(*gpu.at(0) == 8);
-    discarded ? gpu.memory.discard(one(0), 1) : gpu.memory.drop(one(0), 1);
+    discarded ? deepum_test::discard(gpu.memory, one(0), 1) : deepum_test::drop(gpu.memory, one(0), 1);
     CHECK(*gpu.at(0) == 7);
     gpu.make_room(0);
     CHECK(gpu.read(0) == poison);
@@ -125,7 +125,7 @@ TEST_CASE("after a copy out the block can be dropped, and a later write makes th
 TEST_CASE("a copy out of a block that is written meanwhile makes nothing clean") {
   paged_gpu gpu;
   gpu.in(0);
-  gpu.memory.clean(one(0), 1);  // 40 us
+  deepum_test::clean(gpu.memory, one(0), 1);  // 40 us
   gpu.write(0, 8);
   CHECK(gpu.device.now() < 1100us);
   gpu.device.host_work(1ms);
@@ -156,9 +156,9 @@ TEST_CASE("a block that is given up under a kernel that uses it stops that with 
 TEST_CASE("copies report to the engine") {
   paged_gpu gpu;
   gpu.device.host_work(1ms);
-  gpu.memory.prefetch({block_id{0}, 2}, 11);
+  deepum_test::prefetch(gpu.memory, {block_id{0}, 2}, 11);
   gpu.device.host_work(1ms);
-  gpu.memory.evict({block_id{0}, 2}, 12);
+  deepum_test::evict(gpu.memory, {block_id{0}, 2}, 12);
   gpu.device.host_work(1ms);
   std::vector<device_event> events;
   gpu.memory.poll(events);
@@ -178,12 +178,12 @@ TEST_CASE("paged and managed memory of a device never take room from each other"
   gpu.fill_on_host(0, 4);
   gpu.prefetch(0, 3);
   sim::paged_memory paged(gpu.device, 2 * block_size);
-  paged.populate({block_id{0}, 2}, 1);
+  deepum_test::populate(paged, {block_id{0}, 2}, 1);
   CHECK(paged.free_memory().count == 0);
   CHECK(paged.last_failure() == "no device memory to map 2 blocks; 0 are free");
   CHECK(gpu.resident(0));
   gpu.evict(0, 2);
-  paged.populate({block_id{0}, 2}, 2);
+  deepum_test::populate(paged, {block_id{0}, 2}, 2);
   touch(gpu, 0, 4);  // in turns, in the room that is left
   CHECK(gpu.memory.free_memory().count == 0);
   std::vector<device_event> events;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "support/transfers.hpp"
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/kernel.hpp>
 #include <deepum/sim/managed_memory.hpp>
@@ -65,15 +66,15 @@ struct simulated_gpu {
     call.wait([&] { return device.memory_driver().quiet(*memory.space().managed()); });
   }
   void prefetch(std::uint32_t first, std::uint32_t count) {
-    memory.prefetch({block_id{first}, count}, ++ticket);
+    deepum_test::prefetch(memory, {block_id{first}, count}, ++ticket);
     settle();
   }
   void evict(std::uint32_t first, std::uint32_t count) {
-    memory.evict({block_id{first}, count}, ++ticket);
+    deepum_test::evict(memory, {block_id{first}, count}, ++ticket);
     settle();
   }
   void discard(std::uint32_t first, std::uint32_t count) {
-    memory.discard({block_id{first}, count}, ++ticket);
+    deepum_test::discard(memory, {block_id{first}, count}, ++ticket);
     settle();
   }
   void advise(std::uint32_t first, std::uint32_t count, advice hint, location l = location::device()) {

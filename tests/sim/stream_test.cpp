@@ -40,8 +40,8 @@ timeline mixed_program(sim::device_options options = {}) {
     gpu.stream.record(done);
     second.wait(done);
     second.fill(gpu.at(15), static_cast<int>(i), 1000);
-    gpu.memory.prefetch({block_id{i * 5 % 13}, 2}, 2 * i + 1);
-    gpu.memory.evict({block_id{i * 3 % 13}, 2}, 2 * i + 2);
+    deepum_test::prefetch(gpu.memory, {block_id{i * 5 % 13}, 2}, 2 * i + 1);
+    deepum_test::evict(gpu.memory, {block_id{i * 3 % 13}, 2}, 2 * i + 2);
     if (i % 4 == 0) {
       gpu.memory.host_access(block_size * (i % 11), bytes{100}, access::read);
     }

@@ -45,7 +45,7 @@ TEST_CASE("the pump runs when something happened, and commands from within it ar
   gpu.memory.attach([&] {
     gpu.memory.poll(seen);
     if (!sent) {
-      sent = gpu.memory.prefetch({block_id{2}, 1}, 5);
+      sent = deepum_test::prefetch(gpu.memory, {block_id{2}, 1}, 5);
     }
   });
   touch(gpu, 0, 1);
@@ -114,8 +114,8 @@ TEST_CASE(
       gpu.memory.poll(events);
       if (next < 200) {
         ++next;
-        (void)gpu.memory.prefetch({block_id{static_cast<std::uint32_t>(next % 11)}, 2}, next);
-        (void)gpu.memory.evict({block_id{static_cast<std::uint32_t>(next * 5 % 12)}, 1}, next);
+        (void)deepum_test::prefetch(gpu.memory, {block_id{static_cast<std::uint32_t>(next % 11)}, 2}, next);
+        (void)deepum_test::evict(gpu.memory, {block_id{static_cast<std::uint32_t>(next * 5 % 12)}, 1}, next);
       }
     });
     std::vector<std::thread> hosts;

@@ -20,10 +20,14 @@ class location {
   [[nodiscard]] static constexpr location device(unsigned index = 0) {
     return location{static_cast<std::uint8_t>(index + 1)};
   }
+  /// No place in particular: in what is asked for, any that will do.
+  [[nodiscard]] static constexpr location any() { return location{0xff}; }
   /// The place of that index.
   [[nodiscard]] static constexpr location at(unsigned index) { return location{static_cast<std::uint8_t>(index)}; }
 
   [[nodiscard]] constexpr bool is_host() const { return index_ == 0; }
+  [[nodiscard]] constexpr bool is_any() const { return index_ == 0xff; }
+  [[nodiscard]] constexpr bool is_device() const { return !is_host() && !is_any(); }
   [[nodiscard]] constexpr unsigned index() const { return index_; }
   friend constexpr auto operator<=>(location, location) = default;
   friend constexpr bool operator==(location, location) = default;  // nvcc does not define the implied one

@@ -79,9 +79,7 @@ class managed_memory final : public device_space {
   ///
   /// A block that is advised read-mostly is duplicated when it is prefetched: an eviction of it copies nothing.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket) override;
-  bool evict(block_range range, std::uint64_t ticket) override;
-  bool discard(block_range range, std::uint64_t ticket) override;
+  bool start(const transfer& what, std::uint64_t ticket) override;
   /// Read-mostly ends at once, before the call returns: a launch that writes duplicated blocks would fault on every
   /// page of them, 15 s for each GiB.
   bool advise(block_range range, advice hint, location l) override;

@@ -74,12 +74,7 @@ class paged_memory final : public device_space {
   /// @name Commands
   /// See `memory_space`. A block counts as arrived when it is mapped and its copy is on its way.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket) override;
-  bool populate(block_range range, std::uint64_t ticket) override;
-  bool evict(block_range range, std::uint64_t ticket) override;
-  bool clean(block_range range, std::uint64_t ticket) override;
-  bool drop(block_range range, std::uint64_t ticket) override;
-  bool discard(block_range range, std::uint64_t ticket) override;
+  bool start(const transfer& what, std::uint64_t ticket) override;
   /// No driver takes advice here.
   bool advise(block_range, advice, location) override { return true; }
 
@@ -133,7 +128,6 @@ class paged_memory final : public device_space {
 
   // --- the program's threads ---------------------------------------------------------------------------------------
 
-  bool submit(const paged_command& c);
   void wake();
   void wait_for_commands() override;
 

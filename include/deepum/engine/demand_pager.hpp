@@ -80,7 +80,7 @@ class demand_pager {
   }
   /// A command has ended. What a launch waits for failed again and again: it will not get it.
   /// @param again  It failed for a reason that is gone.
-  void ended(const command& c, bool done, bool again);
+  void ended(const transfer& t, bool done, bool again);
   /// A command failed. @returns  Whether the same one may do better next time.
   [[nodiscard]] bool may_try_again();
   /// That of the map has changed.
@@ -103,7 +103,7 @@ class demand_pager {
   /// @param notified  The policy knows.
   /// @returns         Blocks that need room.
   std::uint64_t demand(const launch_record& record, bool notified);
-  /// One command for blocks that follow each other. All that is demanded at a time has the same reason.
+  /// One transfer for blocks that follow each other. All that is demanded at a time has the same reason.
   void demand(block_id b, reason why);
   /// All that is alive fits, and did for a while: then all of it is brought, so that no launch has to ask.
   void bring_all();

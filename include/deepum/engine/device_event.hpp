@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/units.hpp>
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct device_event {
   nanoseconds began{};    ///< launch_finished: when it began to execute; arrived, departed, and completed for a clean:
                           ///< when the copy began (0 where unknown, or where nothing was copied)
   nanoseconds stalled{};  ///< launch_finished: how long it waited for blocks (0 where unknown)
-  std::uint64_t ticket = 0;       ///< as given with the command
-  action did = action::prefetch;  ///< for observers, with a ticket: what the command was to do; `why` is its reason
+  std::uint64_t ticket = 0;  ///< as given with the command
+  transfer did{};  ///< for observers, with a ticket: the transfer; `range` are the blocks of it that the event is about
   const launch_record* record = nullptr;  ///< launch_issued: of the launch, during the call
   std::uint32_t period = 0;  ///< launch_issued: launches of the step that the policy had recognised by then; 0: none
 };

@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/accounting.hpp>
 #include <deepum/engine/engine_options.hpp>
 #include <deepum/engine/fact_finder.hpp>
@@ -44,30 +45,26 @@ class dispatcher {
   void issue_urgent();
 
  private:
-  void enqueue_discard(command c);
-  /// A command is forgotten. Commands that the new plan has again were not cancelled.
-  void cancel(const command& c);
+  void enqueue_discard(transfer t);
+  /// A prefetch is forgotten. What the new plan has again was not cancelled.
+  void cancel(const transfer& t);
   void issue_inward();
   void issue_outward();
   /// Discards need no link, so one that waits for a launch does not hold up the others.
   void issue_discards();
-  void issue_discard(block_range range, reason why);
-  /// Takes one piece off the first command. Blocks that cannot be cleaned now, or need not be, are left out.
-  void issue_clean(std::deque<command>& queue);
+  void issue_discard(block_range blocks, reason why);
+  /// Takes one piece off the first transfer. Blocks that cannot be cleaned now, or need not be, are left out.
+  void issue_clean(std::deque<queue_entry>& queue);
   /// A copy in two places is of use only where blocks have to leave.
-  void advise(const command& c);
-  /// Gives blocks room on the device, with their contents where there are any.
-  bool bring(block_range range, bool empty);
-  /// A managed block whose host copy is current leaves without being copied: the driver sees to that.
-  bool send_away(const command& c);
-  /// Notes that the device took a command. @returns  Its ticket; 0 where the call failed.
-  std::uint64_t begin(transfer_queue& q, const command& c, bool taken, const char* what);
+  void advise(const driver_hint& h);
+  /// Gives a transfer to the device. @returns  Its ticket; 0 where the call failed.
+  std::uint64_t begin(transfer_queue& q, const transfer& t, const char* what);
 
-  /// Takes the first blocks of the first command, and the command itself when nothing of it is left.
-  static command take_piece(std::deque<command>& queue, std::uint32_t blocks);
+  /// Takes the first blocks of the first transfer, and the transfer itself when nothing of it is left.
+  static transfer take_piece(std::deque<queue_entry>& queue, std::uint32_t blocks);
   /// The queue that a direction works on; null where nothing waits.
-  [[nodiscard]] static std::deque<command>* waiting(transfer_queue& q);
-  /// The device has as many commands of this direction as it is given at a time.
+  [[nodiscard]] static std::deque<queue_entry>* waiting(transfer_queue& q);
+  /// The device has as many transfers of this direction as it is given at a time.
   [[nodiscard]] bool full(const transfer_queue& q) const;
   [[nodiscard]] std::uint32_t blocks_left(const transfer_queue& q) const;
   /// The block is on the device, and nothing is going to change that.

@@ -52,7 +52,7 @@ class event_intake {
   /// A command is done, or has failed. Blocks that it did not report stayed where they were.
   /// @param again  It failed for a reason that is gone.
   void retire(std::uint64_t ticket, bool done, bool again = false);
-  void retire(block_id b, location changed, const command& c, bool done);
+  void retire(block_id b, location changed, const transfer& t, bool done);
   void moved() {
     if (pager_ != nullptr) {
       pager_->moved();

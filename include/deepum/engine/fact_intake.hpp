@@ -59,7 +59,7 @@ class fact_intake {
   void set_liveness(block_id b, liveness life);
   void take_host_access(block_range range, access mode);
   /// Hints that come faster than anything moves are left out.
-  void take_request(const command& c);
+  void take_request(const queue_entry& asked);
 
   const memory_space& memory_;
   records& state_;

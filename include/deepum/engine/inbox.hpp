@@ -3,8 +3,8 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_record.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/core/plan.hpp>
 #include <deepum/engine/memory_space.hpp>
+#include <deepum/engine/transfer_queue.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -30,7 +30,7 @@ struct message {
   std::optional<std::uint32_t> lookahead{};
   block_range range{};
   launch_id last{};
-  command request{};
+  queue_entry request{};
   launch_record record{};
 };
 

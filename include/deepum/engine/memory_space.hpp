@@ -4,6 +4,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/units.hpp>
 
@@ -28,11 +29,10 @@ struct memory_capabilities {
 
 /// Memory that an engine manages: what `cuda/` and `sim/` both provide.
 ///
-/// A command is only enqueued: it never waits, never runs the program's code, and the migration thread alone gives it.
-/// It returns false where the call failed at once; then no event follows. Each direction works through its commands in
-/// order, and the two directions are independent.
+/// A transfer is only enqueued: it never waits, never runs the program's code, and the migration thread alone starts
+/// it. Each link works through its transfers in order, and the links are independent.
 ///
-/// Threads: the migration thread, where nothing else is said. Cost of the abstraction: one indirect call for a command
+/// Threads: the migration thread, where nothing else is said. Cost of the abstraction: one indirect call for a transfer
 /// of at least a block (docs/adr/0010).
 class memory_space {
  public:
@@ -52,37 +52,26 @@ class memory_space {
   /// Device memory that is free now, of all processes. Threads: any.
   [[nodiscard]] virtual bytes free_memory() const = 0;
 
-  /// @name Commands of every space
+  /// @name Transfers
   /// @{
 
-  /// To the device. Ends with arrived for the blocks, and completed.
-  virtual bool prefetch(block_range range, std::uint64_t ticket) = 0;
-  /// To the host. Ends with departed for the blocks, and completed.
-  virtual bool evict(block_range range, std::uint64_t ticket) = 0;
-  /// The contents are dead, and the room is given up.
-  virtual bool discard(block_range range, std::uint64_t ticket) = 0;
-  /// A hint for the driver. Reports nothing.
+  /// Starts a transfer between two places (docs/adr/0013 has the table of what there is).
+  ///
+  /// It ends with completed or failed for its ticket. Before that comes arrived for blocks that a device got or has
+  /// now, and departed for those that a device gave up; what is forgotten may be told of or not. Blocks without such an
+  /// event stayed where they were. Where the space keeps no home copy, the driver sees to what has to be copied:
+  /// `contents` is of no account there, and a copy that leaves the device's one is refused.
+  ///
+  /// Where it keeps one, blocks move as a whole, also on a fault. The engine may learn of launches late. So a launch
+  /// begins only when its blocks are there and no release of them is under way, and none of its blocks leaves while it
+  /// runs: a release that comes too late leaves the block where it is, and room that was overtaken by a fault is not
+  /// made again. A launch may begin to write a block that is being copied to the host; the engine then does not rely on
+  /// the copy. The program has to say what the host touches (docs/adr/0002). Where the space faults, it then awaits the
+  /// transfers that move the blocks and gives up those that the host writes: departed, with the reason `host`.
+  /// @returns  False where the call failed at once; then no event follows.
+  virtual bool start(const transfer& what, std::uint64_t ticket) = 0;
+  /// A hint for the driver. Reports nothing. @returns  False where the call failed.
   virtual bool advise(block_range range, advice hint, location where) = 0;
-  /// @}
-
-  /// @name Commands of a space that keeps a home copy
-  /// Blocks move as a whole there, also on a fault. Every other space refuses these commands.
-  ///
-  /// The engine may learn of launches late. So a launch begins only when its blocks are there and no drop of
-  /// them is under way, and none of its blocks leaves while it runs: a command that comes too late leaves the block
-  /// where it is, and one that was overtaken by a fault does not populate the block again. A launch may begin to write
-  /// a block that is being cleaned; the engine then does not rely on the copy.
-  ///
-  /// The program has to say what the host touches (docs/adr/0002). Where the space faults, it then awaits the commands
-  /// that move the blocks and gives up those that the host writes: departed, with the reason `host`.
-  /// @{
-
-  /// Room on the device for contents that are yet to be written. Ends as a prefetch.
-  virtual bool populate(block_range /*range*/, std::uint64_t /*ticket*/) { return false; }
-  /// Copy to the host; the device keeps its copy. Ends with completed or failed alone.
-  virtual bool clean(block_range /*range*/, std::uint64_t /*ticket*/) { return false; }
-  /// Give the room up without a copy. Ends as an eviction.
-  virtual bool drop(block_range /*range*/, std::uint64_t /*ticket*/) { return false; }
   /// @}
 
   /// @name Events

@@ -67,21 +67,11 @@ struct records {
     const std::uint32_t most = most_on_device();
     return most - std::min(most, ledger.occupied());
   }
-  [[nodiscard]] transfer_queue& queue_of(action what) {
-    switch (what) {
-      case action::discard:
-        return discards;
-      case action::prefetch:
-      case action::advise:
-        return inward;
-      case action::evict:
-      case action::drop:
-      case action::clean:
-        break;
-    }
-    return outward;
+  [[nodiscard]] transfer_queue& queue_of(const transfer& t) {
+    return t.forgets() ? discards : t.takes_room() ? inward : outward;
   }
-  /// The command that the device has under a ticket; nullptr where it has none.
+  [[nodiscard]] transfer_queue& queue_of(const driver_hint&) { return inward; }
+  /// The transfer that the device has under a ticket; nullptr where it has none.
   [[nodiscard]] const outstanding* find(std::uint64_t ticket) const {
     if (ticket != 0) {
       for (const transfer_queue* q : {&inward, &outward, &discards}) {
@@ -97,9 +87,9 @@ struct records {
   /// A discard of one of the blocks was asked for by the program, or is on its way.
   [[nodiscard]] bool discarding(block_range range) const {
     return std::any_of(discards.issued.begin(), discards.issued.end(),
-                       [range](const outstanding& o) { return o.what.range.overlaps(range); }) ||
+                       [range](const outstanding& o) { return o.what.blocks.overlaps(range); }) ||
            std::any_of(discards.requested.begin(), discards.requested.end(),
-                       [range](const command& c) { return c.range.overlaps(range); });
+                       [range](const queue_entry& o) { return std::get<transfer>(o).blocks.overlaps(range); });
   }
 };
 

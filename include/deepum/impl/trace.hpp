@@ -94,9 +94,9 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
       see_copy(e, track::departed, copied_out_until_);
       break;
     case device_event::kind::completed:
-      if (e.did == action::clean && e.began != nanoseconds{}) {
+      if (e.did.cleans() && e.began != nanoseconds{}) {
         see_copy(e, track::cleaned, copied_out_until_);
-      } else if (e.did == action::discard) {
+      } else if (e.did.forgets()) {
         see_discard(e);
       }
       break;
@@ -467,7 +467,7 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
       }
       begin_instant(file, process, evictions_row, to_string(e.why), "evicted", at);
       write_range(file, e.range, e.changed);
-      file.text("how", e.commanded ? to_string(e.did) : e.why == reason::host ? "host" : "driver");
+      file.text("how", e.commanded ? to_string(e.did) : std::string_view{e.why == reason::host ? "host" : "driver"});
       file.end();
       break;
     case track::copied:

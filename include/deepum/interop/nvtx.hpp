@@ -2,7 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/units.hpp>
 
@@ -126,22 +126,21 @@ class nvtx_marks {
         mark(category::fault, e.mode == access::read ? "fault read" : "fault write", e.range.begin_value());
         break;
       case kind::arrived:
-        mark_move(category::to_device, e.ticket != 0 ? to_string(e.did) : "migrate", e);
+        mark_move(category::to_device, word_of(e), e);
         break;
       case kind::departed:
-        mark_move(category::to_host, e.ticket != 0 ? to_string(e.did) : "migrate", e);
+        mark_move(category::to_host, word_of(e), e);
         break;
       case kind::completed:  // blocks have had marks of their own, but for those that stay
-        if (e.did == action::clean) {
-          mark_move(category::to_host, to_string(e.did), e);
+        if (e.did.cleans()) {
+          mark_move(category::to_host, word_of(e), e);
         }
         break;
       case kind::copied:  // its arrival has had a mark
       case kind::died:
         break;
       case kind::failed:
-        mark_move(e.did == action::prefetch ? category::to_device : category::to_host,
-                  std::string("failed ") + to_string(e.did), e);
+        mark_move(e.did.takes_room() ? category::to_device : category::to_host, "failed " + word_of(e), e);
         break;
     }
   }
@@ -155,6 +154,9 @@ class nvtx_marks {
     std::string name{};
   };
 
+  static std::string word_of(const device_event& e) {
+    return e.ticket != 0 ? std::string(to_string(e.did)) : "migrate";
+  }
   static nvtxEventAttributes_t attributes(category c, const char* message) {
     nvtxEventAttributes_t a{};
     a.version = NVTX_VERSION;

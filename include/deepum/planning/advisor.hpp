@@ -21,7 +21,7 @@ inline namespace v0 {
 /// the block was never declared or written, only faulted on, twice in a row with at least `long_period` launches
 /// between touches; it is read in place. Both are taken back before a launch that contradicts them runs.
 ///
-/// Commands of advice need no room and no link. They wait here until they are put into a plan. Not synchronised.
+/// Hints need no room and no link. They wait here until they are put into a plan. Not synchronised.
 class advisor {
  public:
   static constexpr std::uint64_t long_period = 1024;
@@ -59,8 +59,8 @@ class advisor {
       settle_elsewhere(u, fault.block, map);
     } else if (u.long_gaps >= 2 && !u.declared && !u.written && !u.in_place) {
       u.in_place = true;
-      command(advice::set_preferred_location, location::host(), fault.block);
-      command(advice::set_accessed_by, map.device(), fault.block);
+      advise(advice::set_preferred_location, location::host(), fault.block);
+      advise(advice::set_accessed_by, map.device(), fault.block);
     }
     if (id.valid() && !u.declared && !far) {
       read(u, fault.block, id, map);
@@ -70,9 +70,9 @@ class advisor {
   /// The ID means another launch from now on, which has read nothing.
   void forget(execution_id id) { retired_at_[id] = launches_; }
 
-  /// Puts the commands that have come up in front of a plan.
+  /// Puts the hints that have come up into a plan.
   void write(plan& out) {
-    out.commands.insert(out.commands.begin(), pending_.commands.begin(), pending_.commands.end());
+    out.hints.insert(out.hints.end(), pending_.begin(), pending_.end());
     pending_.clear();
   }
 
@@ -101,12 +101,12 @@ class advisor {
     } else if (u.first_reader == id && u.its_reads < reads_until_advice && ++u.its_reads == reads_until_advice &&
                !u.in_place) {
       u.read_mostly = true;
-      command(advice::set_read_mostly, map.device(), b);
+      advise(advice::set_read_mostly, map.device(), b);
     }
   }
   void write(use& u, block_id b, const block_map& map) {
     if (u.read_mostly) {
-      command(advice::unset_read_mostly, map.device(), b);
+      advise(advice::unset_read_mostly, map.device(), b);
     }
     u.read_mostly = false;
     u.first_reader = {};
@@ -114,18 +114,17 @@ class advisor {
   void settle_elsewhere(use& u, block_id b, const block_map& map) {
     if (u.in_place) {
       u.in_place = false;
-      command(advice::unset_accessed_by, map.device(), b);
-      command(advice::unset_preferred_location, location::host(), b);
+      advise(advice::unset_accessed_by, map.device(), b);
+      advise(advice::unset_preferred_location, location::host(), b);
     }
   }
-  void command(advice hint, location where, block_id b) {
-    detail::append(pending_, {.what = action::advise, .why = reason::learned, .hint = hint, .to = where}, b,
-                   0xffffffffU);
+  void advise(advice what, location where, block_id b) {
+    detail::append(pending_, driver_hint{.what = what, .where = where}, b, 0xffffffffU);
   }
 
   detail::id_map<block_id, use> uses_{};
   detail::id_map<execution_id, std::uint64_t> retired_at_{};  // number of the launch before; 0: it never was
-  plan pending_{};
+  std::vector<driver_hint> pending_{};
   std::uint64_t launches_ = 0;
 };
 

@@ -317,14 +317,13 @@ class chain_planner {
   }
 
   void write_prefetches(const block_map& map, plan& out, std::int64_t count) {
-    const std::uint32_t most = detail::blocks_per_command(map);
-    std::size_t from = out.commands.size();
+    const std::uint32_t most = detail::blocks_per_transfer(map);
+    std::size_t from = out.transfers.size();
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       if (i == map.room()) {
-        from = out.commands.size();  // what has room now does not wait for the rest
+        from = out.transfers.size();  // what has room now does not wait for the rest
       }
-      detail::append(out, {.what = action::prefetch, .why = reason::predicted, .to = map.device()}, missing_[i].block,
-                     most, from);
+      detail::append(out, transfer::prefetch(map.device(), reason::predicted), missing_[i].block, most, from);
     }
   }
 

@@ -39,7 +39,7 @@ class dead_blocks {
 
   /// Plans to forget what is not on the device, so that it is never brought back.
   void forget_elsewhere(const block_map& map, plan& out) {
-    const std::uint32_t most = blocks_per_command(map);
+    const std::uint32_t most = blocks_per_transfer(map);
     listed_.resize(map.size());
     asked_.resize(map.size());
     std::size_t kept = 0;
@@ -86,16 +86,15 @@ class dead_blocks {
         static_cast<std::int64_t>(std::clamp<std::uint32_t>(map.budget() / 8, 1, map.blocks_in(bytes_per_departure)));
     const std::int64_t room = std::max<std::int64_t>(room_to_come(map), 0);
     if (!map.keeps_home_copy() && room < kept &&
-        std::none_of(out.commands.begin(), out.commands.end(), [](const command& c) {
-          return c.what == action::evict || c.what == action::drop || c.what == action::discard;
-        })) {
+        std::none_of(out.transfers.begin(), out.transfers.end(),
+                     [](const transfer& t) { return t.releases() || t.forgets(); })) {
       (void)give_room(map, static_cast<std::size_t>(kept - room), out);
     }
   }
   /// Plans to forget up to `count` blocks that take room on the device and that no launch in flight may use; those
   /// first that died first. @returns  How many.
   std::size_t give_room(const block_map& map, std::size_t count, plan& out) {
-    const std::uint32_t most = blocks_per_command(map);
+    const std::uint32_t most = blocks_per_transfer(map);
     if (count == 0) {
       return 0;
     }
@@ -143,7 +142,7 @@ class dead_blocks {
                      on_device_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   static void discard(block_id b, plan& out, std::uint32_t most) {
-    append(out, {.what = action::discard, .why = reason::dead, .to = location::host()}, b, most);
+    append(out, transfer::discard(reason::dead), b, most);
   }
 
   std::vector<block_range> noted_{};   // not looked at yet

@@ -303,25 +303,24 @@ class next_use_planner {
       return a.distance != b.distance ? a.distance > b.distance : a.block < b.block;
     });
     for (const victim& v : victims_) {
-      command c{.what = action::discard, .why = reason::dead, .to = location::host()};
+      transfer t = transfer::discard(reason::dead);
       if (!v.dead) {
-        c.what = v.clean && map[v.block].users == 0 ? action::drop : action::evict;
-        c.why = v.forced ? reason::over_budget : reason::make_room;
+        const reason why = v.forced ? reason::over_budget : reason::make_room;
+        t = v.clean && map[v.block].users == 0 ? transfer::drop(why) : transfer::evict(location::host(), why);
       }
-      detail::append(out, c, v.block, detail::blocks_per_command(map));
+      detail::append(out, t, v.block, detail::blocks_per_transfer(map));
     }
   }
   void write_prefetches(const block_map& map, plan& out, std::size_t count) {
-    const std::uint32_t most = count <= map.room() ? detail::blocks_per_plan(map) : detail::blocks_per_command(map);
-    std::size_t from = out.commands.size();
+    const std::uint32_t most = count <= map.room() ? detail::blocks_per_plan(map) : detail::blocks_per_transfer(map);
+    std::size_t from = out.transfers.size();
     for (std::size_t i = 0; i != count; ++i) {
       const missing_block& m = missing_[i];
       if (i == map.room()) {
-        from = out.commands.size();  // what has room now does not wait for the rest
+        from = out.transfers.size();  // what has room now does not wait for the rest
       }
-      detail::append(
-          out, {.what = action::prefetch, .why = m.issued ? reason::issued : reason::predicted, .to = map.device()},
-          m.block, most, from);
+      detail::append(out, transfer::prefetch(map.device(), m.issued ? reason::issued : reason::predicted), m.block,
+                     most, from);
     }
   }
 

@@ -30,10 +30,10 @@ class partial_blocks {
     std::erase_if(blocks_, [&](block_id b) { return !map[b].partial; });
     std::sort(blocks_.begin(), blocks_.end());
     blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());  // some arrived piece by piece
-    const std::uint32_t most = blocks_per_command(map);
+    const std::uint32_t most = blocks_per_transfer(map);
     for (const block_id b : blocks_) {
       if (map[b].moving == motion::none) {
-        append(out, {.what = action::prefetch, .why = reason::keep, .to = map.device()}, b, most);
+        append(out, transfer::prefetch(map.device(), reason::keep), b, most);
       }
     }
   }

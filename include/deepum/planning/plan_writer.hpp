@@ -20,28 +20,36 @@ namespace detail {
 inline constexpr bytes bytes_per_plan = 256_MiB;
 [[nodiscard]] inline std::uint32_t blocks_per_plan(const block_map& map) { return map.blocks_in(bytes_per_plan); }
 
-/// In one command that waits for room: from here on larger copies are hardly faster (DESIGN.md).
-inline constexpr bytes bytes_per_command = 64_MiB;
-[[nodiscard]] inline std::uint32_t blocks_per_command(const block_map& map) { return map.blocks_in(bytes_per_command); }
+/// In one transfer that waits for room: from here on larger copies are hardly faster (DESIGN.md).
+inline constexpr bytes bytes_per_transfer = 64_MiB;
+[[nodiscard]] inline std::uint32_t blocks_per_transfer(const block_map& map) {
+  return map.blocks_in(bytes_per_transfer);
+}
 
-/// The same, of what leaves while other blocks wait for its room: they can come when the command is over.
+/// The same, of what leaves while other blocks wait for its room: they can come when the transfer is over.
 inline constexpr bytes bytes_per_departure = 16_MiB;
 
-/// Appends a block to a plan, growing the last command where that is of the same kind and the block follows directly.
-/// @param limit  Blocks in a command at most.
-/// @param from   Commands before this place are not grown.
-inline void append(plan& out, const command& kind, block_id b, std::uint32_t limit, std::size_t from = 0) {
-  if (out.commands.size() > from) {
-    command& last = out.commands.back();
-    command same = kind;
-    same.range = last.range;
-    if (last == same && last.range.end_value() == b.value && last.range.count < limit) {
-      ++last.range.count;
+/// Appends a block to transfers or hints, growing the last one where that is of the same kind and the block follows
+/// directly.
+/// @param limit  Blocks in each at most.
+/// @param from   Those before this place are not grown.
+template <class Order>
+void append(std::vector<Order>& out, const Order& kind, block_id b, std::uint32_t limit, std::size_t from = 0) {
+  if (out.size() > from) {
+    Order& last = out.back();
+    Order same = kind;
+    same.blocks = last.blocks;
+    if (last == same && last.blocks.end_value() == b.value && last.blocks.count < limit) {
+      ++last.blocks.count;
       return;
     }
   }
-  out.commands.push_back(kind);
-  out.commands.back().range = {b, 1};
+  out.push_back(kind);
+  out.back().blocks = {b, 1};
+}
+/// The same for the transfers of a plan.
+inline void append(plan& out, const transfer& kind, block_id b, std::uint32_t limit, std::size_t from = 0) {
+  append(out.transfers, kind, b, limit, from);
 }
 
 /// Blocks that can still arrive once those that are leaving are gone; negative: the arena holds more than its budget.

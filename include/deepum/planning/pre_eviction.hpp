@@ -32,7 +32,7 @@ class pre_eviction {
   /// @returns         Blocks that leave.
   template <class Expected, class InUse>
   std::int64_t write(const block_map& map, room_request want, Expected&& expected, InUse&& in_use, plan& out) const {
-    const std::uint32_t most = blocks_per_command(map);
+    const std::uint32_t most = blocks_per_transfer(map);
     std::int64_t made = 0;
     const auto evict = [&](block_id victim) {
       const block_state& there = map[victim];
@@ -41,7 +41,7 @@ class pre_eviction {
         return;  // on its way already, soon to be had for nothing, or not to be had
       }
       const reason why = dead ? reason::dead : made < want.excess ? reason::over_budget : reason::make_room;
-      append(out, {.what = dead ? action::discard : action::evict, .why = why, .to = location::host()}, victim, most);
+      append(out, dead ? transfer::discard(why) : transfer::evict(location::host(), why), victim, most);
       ++made;
     };
     const auto sweep = [&](std::int64_t wanted, auto&& may_go) {

@@ -321,12 +321,10 @@ class step_follower {
     }
   }
   void write_prefetches(const block_map& map, std::size_t room, plan& out) {
-    const std::size_t from = out.commands.size();
+    const std::size_t from = out.transfers.size();
     for (std::size_t i = 0; i != std::min(room, wanted_.size()); ++i) {
-      detail::append(
-          out,
-          {.what = action::prefetch, .why = i < for_issued_ ? reason::issued : reason::predicted, .to = map.device()},
-          wanted_[i], blocks_each_way_, from);
+      detail::append(out, transfer::prefetch(map.device(), i < for_issued_ ? reason::issued : reason::predicted),
+                     wanted_[i], blocks_each_way_, from);
     }
   }
 
@@ -373,8 +371,7 @@ class step_follower {
         }
         clean = false;
         if (s.moving == motion::none && s.writers == 0) {
-          detail::append(out, {.what = action::clean, .why = reason::write_back, .to = location::host()}, b,
-                         std::max(1U, most_write_backs_ / 2));
+          detail::append(out, transfer::clean(reason::write_back), b, std::max(1U, most_write_backs_ / 2));
           ++count;
         }
       }

@@ -19,8 +19,7 @@ namespace detail {
 }
 /// Plans that a block leaves, with those beside it.
 inline void give_up(const block_map& map, block_id b, plan& out) {
-  append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
-         map.blocks_in(bytes_per_departure));
+  append(out, transfer::evict(location::host(), reason::make_room), b, map.blocks_in(bytes_per_departure));
 }
 
 /// Blocks on the device of which the plan of a step knows nothing: its launches do not use them.

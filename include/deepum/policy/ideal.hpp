@@ -57,7 +57,7 @@ class ideal_policy final : public policy {
         missing = true;
         if (room != 0) {
           --room;
-          detail::append(out, {.what = action::prefetch, .why = reason::requested, .to = map.device()}, b, range.count);
+          detail::append(out, transfer::prefetch(map.device(), reason::requested), b, range.count);
         }
       }
       if (missing) {

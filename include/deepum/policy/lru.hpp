@@ -76,10 +76,10 @@ class lru_policy final : public policy {
     const std::int64_t room = detail::room_to_come(map);
     const std::int64_t wanted = static_cast<std::int64_t>(missing_.size());
     const std::int64_t placed = std::clamp<std::int64_t>(room + make_room(map, wanted - room, out), 0, wanted);
-    const std::size_t from = out.commands.size();
+    const std::size_t from = out.transfers.size();
     for (std::int64_t i = 0; i != placed; ++i) {
-      detail::append(out, {.what = action::prefetch, .why = reason::issued, .to = map.device()},
-                     missing_[static_cast<std::size_t>(i)], detail::blocks_per_command(map), from);
+      detail::append(out, transfer::prefetch(map.device(), reason::issued), missing_[static_cast<std::size_t>(i)],
+                     detail::blocks_per_transfer(map), from);
     }
     dead_.keep_room_for_faults(map, out);
   }
@@ -106,8 +106,7 @@ class lru_policy final : public policy {
       const block_id b{i};
       const block_state& s = map[b];
       if (map.resident(b) && s.moving == motion::none && s.users == 0 && !detail::is_dead(s)) {
-        detail::append(out, {.what = action::evict, .why = reason::make_room, .to = location::host()}, b,
-                       detail::blocks_per_command(map));
+        detail::append(out, transfer::evict(location::host(), reason::make_room), b, detail::blocks_per_transfer(map));
         ++made;
       }
     }

@@ -36,8 +36,8 @@ class um_policy final : public policy {
         return false;
       }
       if (map[b].moving == motion::none) {
-        detail::append(out, {.what = action::evict, .why = reason::over_budget, .to = location::host()}, b,
-                       detail::blocks_per_command(map));
+        detail::append(out, transfer::evict(location::host(), reason::over_budget), b,
+                       detail::blocks_per_transfer(map));
         --excess;
       }
       return true;

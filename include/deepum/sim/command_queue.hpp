@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/sim/active_walks.hpp>
 #include <deepum/sim/device_memory.hpp>
 #include <deepum/sim/managed_space.hpp>
@@ -18,9 +19,9 @@ namespace sim {
 /// A command of the engine that waits for its turn.
 struct device_command {
   managed_space* space = nullptr;
-  action what = action::prefetch;
-  advice hint = advice::none;
-  location to = location::device();
+  transfer what{};
+  advice hint = advice::none;  ///< about `what.to`
+  bool is_hint = false;        ///< else it is the transfer
   block_range range{};
   std::uint64_t ticket = 0;
   std::uint32_t stop_at = 0xffffffffU;  ///< the command fails when it comes to this block of its range

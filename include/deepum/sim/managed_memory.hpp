@@ -46,9 +46,7 @@ class managed_memory final : public device_space<managed_space> {
   /// read-mostly copies ends their duplication until the next prefetch: nothing is copied. Advice reports nothing.
   /// False: the call failed, and no event follows.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket) override;
-  bool evict(block_range range, std::uint64_t ticket) override;
-  bool discard(block_range range, std::uint64_t ticket) override;
+  bool start(const transfer& what, std::uint64_t ticket) override;
   bool advise(block_range range, advice hint, location l) override;
   /// The `nth` command from now on fails (1: the next one). Threads: any.
   void fail_call(std::uint64_t nth, failure how = failure::at_call);

@@ -40,13 +40,8 @@ class paged_memory final : public device_space<address_space> {
   /// @name Commands of an engine
   /// See `memory_space`. Only queued, also when they are called from the pump.
   /// @{
-  bool prefetch(block_range range, std::uint64_t ticket) override;
-  bool populate(block_range range, std::uint64_t ticket) override;
-  bool evict(block_range range, std::uint64_t ticket) override;
-  bool clean(block_range range, std::uint64_t ticket) override;
-  bool drop(block_range range, std::uint64_t ticket) override;
-  /// A block that is not on the device has nothing to give up: the host's memory costs nothing here.
-  bool discard(block_range range, std::uint64_t ticket) override;
+  /// A block that is not on the device has nothing to forget: the host's memory costs nothing here.
+  bool start(const transfer& what, std::uint64_t ticket) override;
   /// No driver takes advice here.
   bool advise(block_range, advice, location) override { return true; }
   void mark_stale(block_range range) override;
@@ -113,8 +108,11 @@ class paged_memory final : public device_space<address_space> {
   void finish_out(block_id b, std::uint64_t writes_at_start);
   void end_block(queue& q);
 
-  // ---- commands of an engine --------------------------------------------------------------------------------------
+  // ---- transfers of an engine -------------------------------------------------------------------------------------
 
+  void forget(block_range range, std::uint64_t ticket);
+  void drop(block_range range, std::uint64_t ticket);
+  void bring(const transfer& what, std::uint64_t ticket);
   void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
   /// @returns  Whether the block has memory of the host.
   bool give_host_memory(block_id b);

@@ -47,16 +47,8 @@ DEEPUM_SEPARATE bytes managed_memory::free_memory() const {
   return left ? std::min(left->free + block_size * kept_chunks(left->free), left->total) : bytes{};
 }
 
-DEEPUM_SEPARATE bool managed_memory::prefetch(block_range range, std::uint64_t ticket) {
-  return submit(inward_, {.what = action::prefetch, .range = range, .ticket = ticket});
-}
-
-DEEPUM_SEPARATE bool managed_memory::evict(block_range range, std::uint64_t ticket) {
-  return submit(outward(), {.what = action::evict, .why = reason::requested, .range = range, .ticket = ticket});
-}
-
-DEEPUM_SEPARATE bool managed_memory::discard(block_range range, std::uint64_t ticket) {
-  return submit(inward_, {.what = action::discard, .range = range, .ticket = ticket});
+DEEPUM_SEPARATE bool managed_memory::start(const transfer& what, std::uint64_t ticket) {
+  return !what.cleans() && submit(what.releases() ? outward() : inward_, {.what = what, .ticket = ticket});
 }
 
 DEEPUM_SEPARATE bool managed_memory::advise(block_range range, advice hint, location l) {
@@ -64,10 +56,10 @@ DEEPUM_SEPARATE bool managed_memory::advise(block_range range, advice hint, loca
     inward_.end_duplication(range);
     return true;
   }
-  return submit(inward_, {.what = action::advise,
+  return submit(inward_, {.what = {.blocks = range},
+                          .is_hint = true,
                           .hint = hint,
-                          .where = {.on_host = l.is_host(), .device = owner_.properties().ordinal},
-                          .range = range});
+                          .where = {.on_host = l.is_host(), .device = owner_.properties().ordinal}});
 }
 
 DEEPUM_SEPARATE void managed_memory::repopulate(block_range range) {
@@ -94,7 +86,7 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
   // A duplicated block is current on the host already.
   for_each_run(
       range, [this](block_id b) { return !marks_.has(b, mark::duplicated); },
-      [this](block_range run) { outward().submit({.what = action::evict, .why = reason::host, .range = run}); });
+      [this](block_range run) { outward().submit({.what = transfer::evict(location::host(), reason::host, run)}); });
   wait_for_outward();
 }
 
@@ -157,7 +149,8 @@ DEEPUM_SEPARATE managed_memory::allocation managed_memory::allocate(const device
 }
 
 DEEPUM_SEPARATE bool managed_memory::submit(migration_lane& lane, const migration& m) {
-  expects(!m.range.empty() && m.range.end_value() <= capacity_ / block_size, "a command for blocks outside the arena");
+  expects(!m.what.blocks.empty() && m.what.blocks.end_value() <= capacity_ / block_size,
+          "a command for blocks outside the arena");
   watch_.command_submitted(m.ticket);
   lane.submit(m);
   return true;

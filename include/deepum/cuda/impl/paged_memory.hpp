@@ -67,28 +67,16 @@ DEEPUM_SEPARATE bytes paged_memory::free_memory() const {
   return left ? left->free + chunk_ * device_.empty() : bytes{};
 }
 
-DEEPUM_SEPARATE bool paged_memory::prefetch(block_range range, std::uint64_t ticket) {
-  return submit({paged_command::kind::prefetch, range, ticket});
-}
-
-DEEPUM_SEPARATE bool paged_memory::populate(block_range range, std::uint64_t ticket) {
-  return submit({paged_command::kind::populate, range, ticket});
-}
-
-DEEPUM_SEPARATE bool paged_memory::evict(block_range range, std::uint64_t ticket) {
-  return submit({paged_command::kind::evict, range, ticket});
-}
-
-DEEPUM_SEPARATE bool paged_memory::clean(block_range range, std::uint64_t ticket) {
-  return submit({paged_command::kind::clean, range, ticket});
-}
-
-DEEPUM_SEPARATE bool paged_memory::drop(block_range range, std::uint64_t ticket) {
-  return submit({paged_command::kind::drop, range, ticket});
-}
-
-DEEPUM_SEPARATE bool paged_memory::discard(block_range range, std::uint64_t ticket) {
-  return submit({paged_command::kind::discard, range, ticket});
+DEEPUM_SEPARATE bool paged_memory::start(const transfer& what, std::uint64_t ticket) {
+  expects(!what.blocks.empty() && what.blocks.end_value() <= blocks_, "a command for blocks outside the arena");
+  watch_.command_submitted(ticket);
+  {
+    const std::lock_guard lock(jobs_mutex_);
+    queued_.push_back({what, ticket});
+    ++jobs_;
+  }
+  changed_.notify_one();
+  return true;
 }
 
 DEEPUM_SEPARATE void paged_memory::set_limit(std::uint64_t blocks) {
@@ -133,18 +121,6 @@ DEEPUM_SEPARATE bytes paged_memory::checked(bytes chunk) {
 
 // --- the program's threads -----------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE bool paged_memory::submit(const paged_command& c) {
-  expects(!c.range.empty() && c.range.end_value() <= blocks_, "a command for blocks outside the arena");
-  watch_.command_submitted(c.ticket);
-  {
-    const std::lock_guard lock(jobs_mutex_);
-    queued_.push_back(c);
-    ++jobs_;
-  }
-  changed_.notify_one();
-  return true;
-}
-
 DEEPUM_SEPARATE void paged_memory::wake() {
   {
     const std::lock_guard lock(jobs_mutex_);
@@ -167,7 +143,7 @@ DEEPUM_SEPARATE void paged_memory::report(device_event::kind what, block_range r
 
 DEEPUM_SEPARATE void paged_memory::end(const paged_command& c, bool ok, nanoseconds began) {
   watch_.command_ended();
-  report(ok ? device_event::kind::completed : device_event::kind::failed, c.range, c.ticket, began);
+  report(ok ? device_event::kind::completed : device_event::kind::failed, c.what.blocks, c.ticket, began);
   {
     const std::lock_guard lock(jobs_mutex_);
     --jobs_;
@@ -220,19 +196,19 @@ DEEPUM_SEPARATE bool paged_memory::take_commands(std::deque<paged_command>& inwa
   wanted_ = false;
   for (; !queued_.empty(); queued_.pop_front()) {
     const paged_command& c = queued_.front();
-    if (c.to_device()) {
+    if (c.what.takes_room()) {
       inward.push_back(c);
-    } else if (c.needs_no_copy()) {
-      given_up_.push_back(c);
-    } else {
+    } else if (c.what.copies()) {
       departures_.add(c);
+    } else {
+      given_up_.push_back(c);
     }
   }
   return true;
 }
 
 DEEPUM_SEPARATE bool paged_memory::begin_inward(const paged_command& c) {
-  const std::vector<std::uint32_t> slots = take_slots(c.range.count);
+  const std::vector<std::uint32_t> slots = take_slots(c.what.blocks.count);
   if (slots.empty()) {
     if (!departures_.idle()) {
       return false;
@@ -240,11 +216,11 @@ DEEPUM_SEPARATE bool paged_memory::begin_inward(const paged_command& c) {
     end(c, false);
     return true;
   }
-  const bringing_ref command = commands_.insert(commands_.end(), {.what = c, .left = c.range.count});
-  for (std::uint32_t i = 0; i < c.range.count; ++i) {
-    const block_id b{c.range.first.value + i};
+  const bringing_ref command = commands_.insert(commands_.end(), {.what = c, .left = c.what.blocks.count});
+  for (std::uint32_t i = 0; i < c.what.blocks.count; ++i) {
+    const block_id b{c.what.blocks.first.value + i};
     std::uint64_t copy = 0;
-    if (c.what == paged_command::kind::prefetch && host_.has(b)) {
+    if (c.what.copies() && host_.has(b)) {
       copy = arrivals_.begin(b, device_.at(slots[i]), host_.at(b), chunk_);
       if (copy == 0) {
         failure_.set("a copy to the device failed");
@@ -322,10 +298,11 @@ DEEPUM_SEPARATE void paged_memory::end_arrivals() {
 DEEPUM_SEPARATE void paged_memory::give_up_contents() {
   for (; !given_up_.empty(); given_up_.pop_front()) {
     const paged_command& c = given_up_.front();
-    const std::uint32_t taken = take_away(c.range);
-    const bool all = taken == c.range.count;
-    if (taken != 0 && (c.what == paged_command::kind::drop || !all)) {
-      report(device_event::kind::departed, {c.range.first, taken}, c.ticket);
+    const block_range blocks = c.what.blocks;
+    const std::uint32_t taken = take_away(blocks);
+    const bool all = taken == blocks.count;
+    if (taken != 0 && (c.what.releases() || !all)) {
+      report(device_event::kind::departed, {blocks.first, taken}, c.ticket);
     }
     end(c, all);
   }
@@ -333,7 +310,7 @@ DEEPUM_SEPARATE void paged_memory::give_up_contents() {
 
 DEEPUM_SEPARATE void paged_memory::end_departures() {
   for (const departures::piece& p : departures_.take_ended()) {
-    if (p.what.what == paged_command::kind::evict && !p.part.empty()) {
+    if (p.what.what.releases() && !p.part.empty()) {
       const std::uint32_t taken = take_away(p.part);
       one_stayed_ = one_stayed_ || taken != p.part.count;
       if (taken != 0) {
@@ -342,7 +319,7 @@ DEEPUM_SEPARATE void paged_memory::end_departures() {
     }
     if (p.last) {
       const bool ok = p.ok && !std::exchange(one_stayed_, false);
-      end(p.what, ok, p.what.what == paged_command::kind::clean ? p.began : nanoseconds{});
+      end(p.what, ok, p.what.what.cleans() ? p.began : nanoseconds{});
     }
   }
 }

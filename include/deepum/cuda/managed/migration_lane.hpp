@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/cuda/api.hpp>
 #include <deepum/cuda/driver_context.hpp>
 #include <deepum/cuda/handles.hpp>
@@ -31,12 +32,13 @@ class device;
 
 /// A command to the driver, as a lane carries it out.
 struct migration {
-  action what = action::prefetch;  ///< prefetch, evict, discard, advise
-  reason why = reason::fault;      ///< evict without a ticket: why the blocks left
+  transfer what{};
+  bool is_hint = false;  ///< for the blocks of `what`, which is no transfer then
   advice hint = advice::none;
-  api::place where{};  ///< advise: which place is meant
-  block_range range{};
+  api::place where{};        ///< of the hint: which place is meant
   std::uint64_t ticket = 0;  ///< 0: the end is not waited for
+
+  [[nodiscard]] bool prefetches() const { return !is_hint && what.takes_room(); }
 };
 
 /// Migrations of one direction: a thread, streams of its own, and where wanted a context of its own (docs/adr/0006).

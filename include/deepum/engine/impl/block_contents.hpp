@@ -34,8 +34,7 @@ DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
 
 DEEPUM_SEPARATE void block_contents::leave_if_hollow(block_id b) {
   if (state_.ledger.keeps_home_copy() && state_.ledger.hollow(b) && state_.still(b)) {
-    state_.outward.requested.push_back(
-        {.what = action::drop, .why = reason::requested, .to = location::host(), .range = {b, 1}});
+    state_.outward.requested.emplace_back(transfer::drop(reason::requested, {b, 1}));
     state_.policy_due = true;
   }
 }

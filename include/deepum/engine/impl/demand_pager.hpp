@@ -131,15 +131,15 @@ DEEPUM_SEPARATE void demand_pager::settle() {
   }
 }
 
-DEEPUM_SEPARATE void demand_pager::ended(const command& c, bool done, bool again) {
-  const bool for_launch = c.why == reason::fault || c.why == reason::make_room;
+DEEPUM_SEPARATE void demand_pager::ended(const transfer& t, bool done, bool again) {
+  const bool for_launch = t.why == reason::fault || t.why == reason::make_room;
   if (done || again) {
     moved();
   }
-  if (again || (!for_launch && c.why != reason::host)) {
+  if (again || (!for_launch && t.why != reason::host)) {
     return;
   }
-  if (!done && c.why == reason::fault && !memory_.host_is_full()) {
+  if (!done && t.why == reason::fault && !memory_.host_is_full()) {
     state_.fitted = state_.ledger.occupied() - state_.ledger.arriving();
     state_.short_until = state_.statistics.finished + launches_of_shortage;
   }
@@ -232,8 +232,7 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
       }
       ++missing;
       if (state_.ledger.hollow(b) && state_.still(b)) {
-        state_.outward.demanded.push_back(
-            {.what = action::drop, .why = reason::make_room, .to = location::host(), .range = {b, 1}});
+        state_.outward.demanded.emplace_back(transfer::drop(reason::make_room, {b, 1}));
       }
       if (!notified) {
         ++state_.statistics.faults;
@@ -247,11 +246,11 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
 }
 
 DEEPUM_SEPARATE void demand_pager::demand(block_id b, reason why) {
-  std::deque<command>& queue = state_.inward.demanded;
-  if (!queue.empty() && queue.back().range.end_value() == b.value) {
-    ++queue.back().range.count;
+  std::deque<queue_entry>& queue = state_.inward.demanded;
+  if (!queue.empty() && blocks_of(queue.back()).end_value() == b.value) {
+    ++blocks_of(queue.back()).count;
   } else {
-    queue.push_back({.what = action::prefetch, .why = why, .to = state_.ledger.device(), .range = {b, 1}});
+    queue.emplace_back(transfer::prefetch(state_.ledger.device(), why, {b, 1}));
   }
 }
 
@@ -278,11 +277,9 @@ DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
           facts_.in_use(b)) {
         return true;
       }
-      const command c{.what = dead ? action::discard : action::evict,
-                      .why = missing != 0 ? reason::make_room : reason::over_budget,
-                      .to = location::host(),
-                      .range = {b, 1}};
-      (dead ? state_.discards : state_.outward).demanded.push_back(c);
+      const reason why = missing != 0 ? reason::make_room : reason::over_budget;
+      const transfer t = dead ? transfer::discard(why, {b, 1}) : transfer::evict(location::host(), why, {b, 1});
+      state_.queue_of(t).demanded.emplace_back(t);
       return --surplus != 0;
     });
   }

@@ -4,6 +4,7 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/dispatcher.hpp>
 #include <deepum/engine/law.hpp>
 #include <deepum/engine/records.hpp>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <utility>
+#include <variant>
 
 namespace deepum {
 inline namespace v0 {
@@ -28,12 +30,12 @@ DEEPUM_SEPARATE void dispatcher::dispatch() {
 }
 
 DEEPUM_SEPARATE void dispatcher::issue_urgent() {
-  for (command c : state_.inward.urgent) {
+  for (driver_hint h : state_.inward.urgent) {
     for_each_run(
-        c.range, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },  // not yet ended for an earlier launch
+        h.blocks, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },  // not yet ended for an earlier launch
         [&](block_range run) {
-          c.range = run;
-          advise(c);
+          h.blocks = run;
+          advise(h);
         });
   }
   state_.inward.urgent.clear();
@@ -42,37 +44,40 @@ DEEPUM_SEPARATE void dispatcher::issue_urgent() {
 DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
   if (made.supersedes) {
     planned_.assign(state_.ledger.size(), false);
-    for (const command& c : made.commands) {
-      if (c.what == action::prefetch) {
-        for_each_block(c.range, [&](block_id b) { planned_[b.value] = true; });
+    for (const transfer& t : made.transfers) {
+      if (t.takes_room()) {
+        for_each_block(t.blocks, [&](block_id b) { planned_[b.value] = true; });
       }
     }
-    for (const command& c : state_.inward.planned) {
-      cancel(c);
+    for (const queue_entry& o : state_.inward.planned) {
+      if (const transfer* t = std::get_if<transfer>(&o)) {
+        cancel(*t);
+      }
     }
     state_.inward.planned.clear();
     state_.outward.planned.clear();
     state_.discards.planned.clear();
   }
-  for (const command& c : made.commands) {
-    if (c.what == action::clean &&
+  state_.inward.planned.insert(state_.inward.planned.end(), made.hints.begin(), made.hints.end());
+  for (const transfer& t : made.transfers) {
+    if (t.cleans() &&
         !state_.ledger.keeps_home_copy()) {  // a copy that leaves the device's one is something else there
-      state_.statistics.dropped += c.range.count;
-    } else if (c.what == action::discard) {
-      enqueue_discard(c);
+      state_.statistics.dropped += t.blocks.count;
+    } else if (t.forgets()) {
+      enqueue_discard(t);
     } else {
-      state_.queue_of(c.what).planned.push_back(c);
+      state_.queue_of(t).planned.emplace_back(t);
     }
   }
 }
 
-DEEPUM_SEPARATE void dispatcher::enqueue_discard(command c) {
-  block_range rest = c.range;
+DEEPUM_SEPARATE void dispatcher::enqueue_discard(transfer t) {
+  block_range rest = t.blocks;
   while (!rest.empty()) {
     const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return state_.ledger.life(b) != liveness::live; });
     if (dead > 0) {
-      c.range = {rest.first, dead};
-      state_.discards.planned.push_back(c);
+      t.blocks = {rest.first, dead};
+      state_.discards.planned.emplace_back(t);
       advance(rest, dead);
     } else {
       ++state_.statistics.refused;
@@ -81,99 +86,99 @@ DEEPUM_SEPARATE void dispatcher::enqueue_discard(command c) {
   }
 }
 
-DEEPUM_SEPARATE void dispatcher::cancel(const command& c) {
-  if (c.what == action::prefetch) {
-    for_each_block(c.range, [&](block_id b) {
-      if (!planned_[b.value]) {
-        planned_[b.value] = true;
-        ++state_.statistics.prefetches_cancelled;
-      }
-    });
-  }
+DEEPUM_SEPARATE void dispatcher::cancel(const transfer& t) {
+  for_each_block(t.blocks, [&](block_id b) {
+    if (!planned_[b.value]) {
+      planned_[b.value] = true;
+      ++state_.statistics.prefetches_cancelled;
+    }
+  });
 }
 
 DEEPUM_SEPARATE void dispatcher::issue_inward() {
-  while (std::deque<command>* queue = waiting(state_.inward)) {
-    command& c = queue->front();
-    if (c.what == action::advise) {
-      advise(c);
+  while (std::deque<queue_entry>* queue = waiting(state_.inward)) {
+    if (const driver_hint* h = std::get_if<driver_hint>(&queue->front())) {
+      advise(*h);
       queue->pop_front();
       continue;
     }
+    transfer& c = std::get<transfer>(queue->front());
     if (c.why != reason::requested && c.why != reason::fault && state_.paused()) {
-      state_.statistics.prefetches_cancelled += c.range.count;
+      state_.statistics.prefetches_cancelled += c.blocks.count;
       queue->pop_front();
       continue;
     }
     const bool keep = c.why == reason::keep;
-    advance(c.range, count_prefix(c.range, [&](block_id b) {
+    advance(c.blocks, count_prefix(c.blocks, [&](block_id b) {
               return state_.ledger.life(b) == liveness::unallocated ||
                      (state_.ledger.present(b) != keep && !state_.going(b)) || facts_.with_host(b) ||
                      (keep && state_.ledger.of(b).has_ticket());
             }));
-    if (c.range.empty()) {
+    if (c.blocks.empty()) {
       queue->pop_front();
       continue;
     }
-    if (state_.going(c.range.first)) {
+    if (state_.going(c.blocks.first)) {
       return;  // it can come back when it has left
     }
     if (keep && state_.ledger.keeps_home_copy()) {  // no driver looks at the order
-      state_.ledger.touch_migrated(c.range.first);
-      advance(c.range, 1);
+      state_.ledger.touch_migrated(c.blocks.first);
+      advance(c.blocks, 1);
       continue;
     }
-    const std::uint32_t most = std::min(c.range.count, keep ? c.range.count : state_.room());
+    const std::uint32_t most = std::min(c.blocks.count, keep ? c.blocks.count : state_.room());
     if (most == 0) {
       if (c.why != reason::requested || !state_.nothing_executes() || !state_.outward.idle() ||
           !state_.discards.idle()) {
         return;  // room comes when something leaves
       }
-      state_.statistics.dropped += c.range.count;
+      state_.statistics.dropped += c.blocks.count;
       queue->pop_front();
       continue;
     }
-    const bool empty = state_.ledger.nowhere(c.range.first);
+    const bool empty = state_.ledger.nowhere(c.blocks.first);
     const bool at_once = state_.ledger.keeps_home_copy() && empty;  // no copy, so the link does not matter
     if (!at_once && full(state_.inward)) {
       return;
     }
     const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(state_.inward));
-    const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
+    const std::uint32_t run = count_prefix({c.blocks.first, limit}, [&](block_id b) {
       return (keep ? stays(b) : facts_.may_arrive(b)) &&
              (!state_.ledger.keeps_home_copy() || state_.ledger.nowhere(b) == empty);
     });
-    const command piece = take_piece(*queue, run);
-    if (const std::uint64_t ticket = begin(state_.inward, piece, bring(piece.range, empty), "a prefetch")) {
-      state_.inward.issued.back().room_only = at_once;
-      const location here = state_.ledger.device();
-      for_each_block(piece.range, [&](block_id b) {
-        state_.ledger.give_ticket(b, here, ticket);
+    transfer piece = take_piece(*queue, run);
+    piece.to = state_.ledger.device();
+    piece.from = at_once ? piece.to : location::host();
+    piece.contents = at_once ? payload::none : payload::current;
+    if (const std::uint64_t ticket = begin(state_.inward, piece, "a prefetch")) {
+      for_each_block(piece.blocks, [&](block_id b) {
+        state_.ledger.give_ticket(b, piece.to, ticket);
         if (!keep) {
-          state_.ledger.start_arriving(b, here, at_once ? here : location::host());
+          state_.ledger.start_arriving(b, piece.to, piece.from);
         }
       });
     }
   }
 }
 
-DEEPUM_SEPARATE void dispatcher::advise(const command& c) {
-  if (c.range.empty() || (c.hint == advice::set_read_mostly && c.why == reason::learned && !state_.oversubscribed())) {
+DEEPUM_SEPARATE void dispatcher::advise(const driver_hint& h) {
+  const bool duplicates = h.what == advice::set_read_mostly;
+  if (h.blocks.empty() || (duplicates && h.why == reason::learned && !state_.oversubscribed())) {
     return;
   }
-  if (!memory_.advise(c.range, c.hint, c.to)) {
+  if (!memory_.advise(h.blocks, h.what, h.where)) {
     account_.failed("advice");
     return;
   }
-  if (c.hint == advice::set_read_mostly || c.hint == advice::unset_read_mostly) {
-    for_each_block(c.range, [&](block_id b) { state_.ledger.set_read_mostly(b, c.hint == advice::set_read_mostly); });
+  if (duplicates || h.what == advice::unset_read_mostly) {
+    for_each_block(h.blocks, [&](block_id b) { state_.ledger.set_read_mostly(b, duplicates); });
   }
 }
 
 DEEPUM_SEPARATE void dispatcher::issue_outward() {
-  while (std::deque<command>* queue = waiting(state_.outward)) {
-    command& c = queue->front();
-    if (c.what == action::clean) {
+  while (std::deque<queue_entry>* queue = waiting(state_.outward)) {
+    transfer& c = std::get<transfer>(queue->front());
+    if (c.cleans()) {
       if (full(state_.outward)) {
         return;
       }
@@ -181,79 +186,69 @@ DEEPUM_SEPARATE void dispatcher::issue_outward() {
       continue;
     }
     const auto refuses = [&](block_id b) {  // what is being cleaned may be dropped when it is done
-      return c.what == action::drop && state_.ledger.resident(b) && state_.ledger.moving(b) != motion::cleaning &&
+      return !c.copies() && state_.ledger.resident(b) && state_.ledger.moving(b) != motion::cleaning &&
              !facts_.may_release(b);
     };
-    while (!c.range.empty() && refuses(c.range.first)) {
+    while (!c.blocks.empty() && refuses(c.blocks.first)) {
       ++state_.statistics.refused;
-      advance(c.range, 1);
+      advance(c.blocks, 1);
     }
-    advance(c.range, count_prefix(c.range, [&](block_id b) { return !state_.ledger.present(b) || state_.going(b); }));
-    if (c.range.empty()) {
+    advance(c.blocks, count_prefix(c.blocks, [&](block_id b) { return !state_.ledger.present(b) || state_.going(b); }));
+    if (c.blocks.empty()) {
       queue->pop_front();
       continue;
     }
-    if (const std::uint32_t kept = count_prefix(c.range, [&](block_id b) { return stays_for_now(b, c.why); });
+    if (const std::uint32_t kept = count_prefix(c.blocks, [&](block_id b) { return stays_for_now(b, c.why); });
         kept != 0) {
       state_.statistics.dropped += c.why == reason::host ? 0 : kept;
-      advance(c.range, kept);
+      advance(c.blocks, kept);
       continue;
     }
-    const bool droppable = facts_.may_release(c.range.first);
+    const bool droppable = facts_.may_release(c.blocks.first);
     const bool at_once = state_.ledger.keeps_home_copy() && droppable;  // no copy, so the link does not matter
     if (!at_once && full(state_.outward)) {
       return;
     }
-    const std::uint32_t limit = at_once ? c.range.count : std::min(c.range.count, blocks_left(state_.outward));
-    const std::uint32_t run = count_prefix({c.range.first, limit}, [&](block_id b) {
+    const std::uint32_t limit = at_once ? c.blocks.count : std::min(c.blocks.count, blocks_left(state_.outward));
+    const std::uint32_t run = count_prefix({c.blocks.first, limit}, [&](block_id b) {
       const bool release = facts_.may_release(b);
-      return (c.what != action::drop || release) && (!state_.ledger.keeps_home_copy() || release == droppable) &&
+      return (c.copies() || release) && (!state_.ledger.keeps_home_copy() || release == droppable) &&
              facts_.may_leave(b);
     });
     if (run == 0) {
-      if (refuses(c.range.first)) {
+      if (refuses(c.blocks.first)) {
         continue;  // above
       }
       return;  // the arrival or copy will end, and so will the launch
     }
-    command piece = take_piece(*queue, run);
-    if (at_once) {
-      piece.what = action::drop;
-    }
-    if (const std::uint64_t ticket = begin(state_.outward, piece, send_away(piece), "an eviction")) {
-      for_each_block(piece.range, [&](block_id b) {
-        state_.ledger.give_ticket(b, state_.ledger.device(), ticket);
+    transfer piece = take_piece(*queue, run);
+    piece.from = state_.ledger.device();
+    piece.to = location::host();
+    piece.contents = at_once ? payload::none : piece.contents;
+    if (const std::uint64_t ticket = begin(state_.outward, piece, "an eviction")) {
+      for_each_block(piece.blocks, [&](block_id b) {
+        state_.ledger.give_ticket(b, piece.from, ticket);
         state_.ledger.start_leaving(b);
       });
     }
   }
 }
 
-DEEPUM_SEPARATE bool dispatcher::bring(block_range range, bool empty) {
-  return state_.ledger.keeps_home_copy() && empty ? memory_.populate(range, next_ticket_)
-                                                  : memory_.prefetch(range, next_ticket_);
-}
-
-DEEPUM_SEPARATE bool dispatcher::send_away(const command& c) {
-  return state_.ledger.keeps_home_copy() && c.what == action::drop ? memory_.drop(c.range, next_ticket_)
-                                                                   : memory_.evict(c.range, next_ticket_);
-}
-
-DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
-  command& c = queue.front();
+DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<queue_entry>& queue) {
+  transfer& c = std::get<transfer>(queue.front());
   const auto may_be_copied = [&](block_id b) { return facts_.may_copy_home(b, c.why == reason::host); };
-  advance(c.range, count_prefix(c.range, [&](block_id b) { return !may_be_copied(b); }));
-  if (c.range.empty()) {
+  advance(c.blocks, count_prefix(c.blocks, [&](block_id b) { return !may_be_copied(b); }));
+  if (c.blocks.empty()) {
     queue.pop_front();
     return;
   }
   const std::uint32_t run =
-      count_prefix({c.range.first, std::min(c.range.count, blocks_left(state_.outward))}, may_be_copied);
-  const command piece = take_piece(queue, run);
-  if (const std::uint64_t ticket =
-          begin(state_.outward, piece, memory_.clean(piece.range, next_ticket_), "a copy to the host")) {
-    for_each_block(piece.range, [&](block_id b) {
-      state_.ledger.give_ticket(b, location::host(), ticket);
+      count_prefix({c.blocks.first, std::min(c.blocks.count, blocks_left(state_.outward))}, may_be_copied);
+  transfer piece = take_piece(queue, run);
+  piece.from = state_.ledger.device();
+  if (const std::uint64_t ticket = begin(state_.outward, piece, "a copy to the host")) {
+    for_each_block(piece.blocks, [&](block_id b) {
+      state_.ledger.give_ticket(b, piece.to, ticket);
       state_.ledger.start_cleaning(b);
     });
   }
@@ -261,13 +256,13 @@ DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<command>& queue) {
 
 DEEPUM_SEPARATE void dispatcher::issue_discards() {
   for (; !state_.discards.demanded.empty(); state_.discards.demanded.pop_front()) {
-    const block_id b = state_.discards.demanded.front().range.first;
+    const block_id b = blocks_of(state_.discards.demanded.front()).first;
     if (facts_.may_forget(b, law::because::died)) {
       issue_discard({b, 1}, reason::dead);
     }
   }
   for (; !state_.discards.requested.empty(); state_.discards.requested.pop_front()) {
-    block_range rest = state_.discards.requested.front().range;
+    block_range rest = blocks_of(state_.discards.requested.front());
     while (!rest.empty()) {
       const std::uint32_t run =
           count_prefix(rest, [&](block_id b) { return facts_.may_forget(b, law::because::requested); });
@@ -280,50 +275,51 @@ DEEPUM_SEPARATE void dispatcher::issue_discards() {
     }
   }
   for (std::size_t left = state_.discards.planned.size(); left > 0; --left) {
-    command c = state_.discards.planned.front();
+    transfer c = std::get<transfer>(state_.discards.planned.front());
     state_.discards.planned.pop_front();
-    while (!c.range.empty()) {
-      advance(c.range, count_prefix(c.range, [&](block_id b) {  // alive again, or nothing there to give up
+    while (!c.blocks.empty()) {
+      advance(c.blocks, count_prefix(c.blocks, [&](block_id b) {  // alive again, or nothing there to give up
                 return state_.ledger.life(b) == liveness::live ||
                        (!state_.ledger.present(b) && state_.ledger.nowhere(b));
               }));
       const std::uint32_t run =
-          count_prefix(c.range, [&](block_id b) { return facts_.may_forget(b, law::because::died); });
+          count_prefix(c.blocks, [&](block_id b) { return facts_.may_forget(b, law::because::died); });
       if (run == 0 || state_.discards.issued.size() >= options_.commands_in_flight) {
         break;
       }
-      issue_discard({c.range.first, run}, c.why);
-      advance(c.range, run);
+      issue_discard({c.blocks.first, run}, c.why);
+      advance(c.blocks, run);
     }
-    if (!c.range.empty()) {
-      state_.discards.planned.push_back(c);
+    if (!c.blocks.empty()) {
+      state_.discards.planned.emplace_back(c);
     }
   }
 }
 
-DEEPUM_SEPARATE void dispatcher::issue_discard(block_range range, reason why) {
-  const command c{.what = action::discard, .why = why, .range = range};
-  if (const std::uint64_t ticket = begin(state_.discards, c, memory_.discard(range, next_ticket_), "a discard")) {
-    for_each_block(range, [&](block_id b) {
-      state_.ledger.give_ticket(b, state_.ledger.device(), ticket);
+DEEPUM_SEPARATE void dispatcher::issue_discard(block_range blocks, reason why) {
+  transfer t = transfer::discard(why, blocks);
+  t.from = state_.ledger.device();
+  if (const std::uint64_t ticket = begin(state_.discards, t, "a discard")) {
+    for_each_block(blocks, [&](block_id b) {
+      state_.ledger.give_ticket(b, t.from, ticket);
       state_.ledger.start_forgetting(b);
     });
   }
 }
 
-DEEPUM_SEPARATE command dispatcher::take_piece(std::deque<command>& queue, std::uint32_t blocks) {
-  command& c = queue.front();
-  command piece = c;
-  piece.range.count = blocks;
-  advance(c.range, blocks);
-  if (c.range.empty()) {
+DEEPUM_SEPARATE transfer dispatcher::take_piece(std::deque<queue_entry>& queue, std::uint32_t blocks) {
+  transfer& t = std::get<transfer>(queue.front());
+  transfer piece = t;
+  piece.blocks.count = blocks;
+  advance(t.blocks, blocks);
+  if (t.blocks.empty()) {
     queue.pop_front();
   }
   return piece;
 }
 
-DEEPUM_SEPARATE std::deque<command>* dispatcher::waiting(transfer_queue& q) {
-  std::deque<command>& queue = q.next();
+DEEPUM_SEPARATE std::deque<queue_entry>* dispatcher::waiting(transfer_queue& q) {
+  std::deque<queue_entry>& queue = q.next();
   return queue.empty() ? nullptr : &queue;
 }
 
@@ -336,13 +332,13 @@ DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(const transfer_queue& q) c
   return static_cast<std::uint32_t>(most - std::min(most, q.blocks));
 }
 
-DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const command& c, bool taken, const char* what) {
-  if (!taken) {
+DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const transfer& t, const char* what) {
+  if (!memory_.start(t, next_ticket_)) {
     account_.failed(what);
     return 0;
   }
-  q.issued.push_back({next_ticket_, c});
-  q.blocks += c.range.count;
+  q.issued.push_back({next_ticket_, t});
+  q.blocks += t.blocks.count;
   return next_ticket_++;
 }
 

@@ -224,20 +224,20 @@ DEEPUM_SEPARATE void engine::end_host_access(block_range range, access mode) {
 
 DEEPUM_SEPARATE void engine::prefetch(block_range range, location to) {
   detail::message m{detail::message::kind::request};
-  m.request = {
-      .what = to.is_host() ? action::evict : action::prefetch, .why = reason::requested, .to = to, .range = range};
+  m.request =
+      to.is_host() ? transfer::evict(to, reason::requested, range) : transfer::prefetch(to, reason::requested, range);
   inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::advise(block_range range, advice hint, location where) {
   detail::message m{detail::message::kind::request};
-  m.request = {.what = action::advise, .why = reason::requested, .hint = hint, .to = where, .range = range};
+  m.request = driver_hint{.blocks = range, .what = hint, .where = where, .why = reason::requested};
   inbox_.push(std::move(m));
 }
 
 DEEPUM_SEPARATE void engine::discard(block_range range) {
   detail::message m{detail::message::kind::request};
-  m.request = {.what = action::discard, .why = reason::requested, .range = range};
+  m.request = transfer::discard(reason::requested, range);
   inbox_.push(std::move(m));
 }
 
@@ -320,7 +320,7 @@ DEEPUM_SEPARATE std::unique_ptr<long_work> engine::plan_and_dispatch() {
     }
     made.clear();
     rooms_->chooser->plan_next(state.ledger, made);
-    const bool nothing = made.commands.empty() && !made.supersedes;
+    const bool nothing = made.empty() && !made.supersedes;
     rooms_->out.enqueue(made);
     if (rooms_->pressure.close()) {
       read_inbox();

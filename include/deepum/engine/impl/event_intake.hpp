@@ -27,8 +27,8 @@ DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
   device_event seen = e;
   if (const outstanding* o = account_.observed() ? state_.find(e.ticket) : nullptr) {
     seen.why = o->what.why;
-    seen.did = o->what.what;
-    seen.range = e.range.empty() ? o->what.range : e.range;
+    seen.did = o->what;
+    seen.range = e.range.empty() ? o->what.blocks : e.range;
   }
   switch (e.what) {
     case device_event::kind::launch_finished:
@@ -135,7 +135,7 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
     }
     if (!state_.ledger.keeps_home_copy()) {
       state_.ledger.arrive(b, e.host_copy_stays, o != nullptr);
-    } else if (state_.ledger.nowhere(b) || (o != nullptr && o->room_only)) {
+    } else if (state_.ledger.nowhere(b) || (o != nullptr && !o->what.copies())) {
       state_.ledger.arrive_empty(b);
       contents_.leave_if_hollow(b);
     } else {
@@ -147,7 +147,7 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
 
 DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
   const outstanding* o = state_.find(e.ticket);
-  const bool discarded = o != nullptr && o->what.what == action::discard;
+  const bool discarded = o != nullptr && o->what.forgets();
   moved();
   for_each_block(e.range, [&](block_id b) {
     if (!state_.ledger.resident(b)) {
@@ -159,8 +159,7 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
     if (discarded) {
       contents_.forgotten(b);
     } else {
-      const bool copied =
-          state_.ledger.keeps_home_copy() && o != nullptr ? o->what.what == action::evict : state_.ledger.dirty(b);
+      const bool copied = state_.ledger.keeps_home_copy() && o != nullptr ? o->what.copies() : state_.ledger.dirty(b);
       account_.count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
       state_.ledger.depart(b);
     }
@@ -183,33 +182,33 @@ DEEPUM_SEPARATE void event_intake::retire(std::uint64_t ticket, bool done, bool 
     if (it == q->issued.end()) {
       continue;
     }
-    const command c = it->what;
-    q->blocks -= c.range.count;
+    const transfer t = it->what;
+    q->blocks -= t.blocks.count;
     q->issued.erase(it);
     if (pager_ != nullptr) {
-      pager_->ended(c, done, again);
+      pager_->ended(t, done, again);
     }
-    for_each_block(c.range, [&](block_id b) {
+    for_each_block(t.blocks, [&](block_id b) {
       if (const std::optional<location> changed = state_.ledger.take_ticket(b, ticket)) {
-        retire(b, *changed, c, done);
+        retire(b, *changed, t, done);
       }
     });
     return;
   }
 }
 
-DEEPUM_SEPARATE void event_intake::retire(block_id b, location changed, const command& c, bool done) {
-  if (c.what == action::discard && done && state_.ledger.of(b)->forgetting) {
+DEEPUM_SEPARATE void event_intake::retire(block_id b, location changed, const transfer& t, bool done) {
+  if (t.forgets() && done && state_.ledger.of(b)->forgetting) {
     contents_.forgotten(b);
-  } else if (c.what == action::discard) {
+  } else if (t.forgets()) {
     state_.ledger.stop_moving(b);
-  } else if (c.what == action::clean && done && state_.ledger.moving(b) == motion::cleaning) {
-    state_.statistics.out.bytes[static_cast<unsigned>(c.why)] += state_.ledger.grid().block().count;
+  } else if (t.cleans() && done && state_.ledger.moving(b) == motion::cleaning) {
+    state_.statistics.out.bytes[static_cast<unsigned>(t.why)] += state_.ledger.grid().block().count;
     (void)state_.ledger.clean(b);
   } else {
     state_.ledger.stop_moving(b, changed);
   }
-  if (c.why == reason::keep && done && state_.ledger.resident(b)) {
+  if (t.why == reason::keep && done && state_.ledger.resident(b)) {
     state_.ledger.touch_migrated(b);
   }
   contents_.note_home_copy(b);  // whatever became of the command

@@ -17,6 +17,7 @@
 #include <deque>
 #include <string>
 #include <utility>
+#include <variant>
 
 namespace deepum {
 inline namespace v0 {
@@ -90,8 +91,8 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
 DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
   if (!record.complete) {
     for (const outstanding& o : state_.outward.issued) {
-      if (o.what.what == action::clean) {
-        for_each_block(o.what.range, [&](block_id b) { state_.ledger.may_be_written(b); });
+      if (o.what.cleans()) {
+        for_each_block(o.what.blocks, [&](block_id b) { state_.ledger.may_be_written(b); });
       }
     }
   }
@@ -118,7 +119,7 @@ DEEPUM_SEPARATE void fact_intake::end_read_mostly(const launch_record& record) {
         a.range, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },
         [&](block_range run) {
           state_.inward.urgent.push_back(
-              {.what = action::advise, .hint = advice::unset_read_mostly, .to = state_.ledger.device(), .range = run});
+              {.blocks = run, .what = advice::unset_read_mostly, .where = state_.ledger.device()});
         });
   }
 }
@@ -172,13 +173,15 @@ DEEPUM_SEPARATE void fact_intake::take_host_access(block_range range, access mod
   policy_.on_host_access(range, mode, state_.ledger);
 }
 
-DEEPUM_SEPARATE void fact_intake::take_request(const command& c) {
-  std::deque<command>& requested = state_.queue_of(c.what).requested;
-  if (c.what != action::discard && requested.size() >= most_requests) {
-    state_.statistics.dropped += c.range.count;
+DEEPUM_SEPARATE void fact_intake::take_request(const queue_entry& asked) {
+  std::deque<queue_entry>& requested =
+      std::visit([this](const auto& what) -> transfer_queue& { return state_.queue_of(what); }, asked).requested;
+  const transfer* const t = std::get_if<transfer>(&asked);
+  if ((t == nullptr || !t->forgets()) && requested.size() >= most_requests) {
+    state_.statistics.dropped += std::visit([](const auto& what) { return what.blocks.count; }, asked);
     return;
   }
-  requested.push_back(c);
+  requested.push_back(asked);
 }
 
 }  // namespace detail

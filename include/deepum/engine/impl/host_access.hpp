@@ -16,6 +16,7 @@
 #include <deque>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace deepum {
@@ -32,15 +33,13 @@ DEEPUM_SEPARATE void host_access::begin(block_range range, access mode) {
 
 DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   bool there = true;
-  std::deque<command> wanted;
+  std::deque<queue_entry> wanted;
   for_each_block(range, [&](block_id b) {
     const bool done = may_use(b, mode);
     there = there && done;
     if (!done && state_.ledger.resident(b) && state_.still(b) && (mode == access::read || !facts_.in_use(b))) {
-      wanted.push_back({.what = mode == access::read ? action::clean : action::evict,
-                        .why = reason::host,
-                        .to = location::host(),
-                        .range = {b, 1}});
+      wanted.emplace_back(mode == access::read ? transfer::clean(reason::host, {b, 1})
+                                               : transfer::evict(location::host(), reason::host, {b, 1}));
     }
   });
   if (there) {
@@ -55,8 +54,8 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   if (wait_.failing() && memory_.host_is_full()) {
     (void)relieve();
   }
-  std::deque<command>& requested = state_.outward.requested;
-  if (requested.empty() || requested.front().why != reason::host) {
+  std::deque<queue_entry>& requested = state_.outward.requested;
+  if (requested.empty() || std::get<transfer>(requested.front()).why != reason::host) {
     requested.insert(requested.begin(), wanted.begin(), wanted.end());
   }
   state_.policy_due = true;
@@ -72,8 +71,7 @@ DEEPUM_SEPARATE bool host_access::relieve() {
     for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
       if (left != 0 && state_.ledger.life(b) == liveness::live && !state_.ledger.present(b) && state_.still(b) &&
           state_.ledger.current(b, location::host()) && state_.ledger.of(b)->host_views == 0) {
-        state_.inward.requested.push_back(
-            {.what = action::prefetch, .why = reason::requested, .to = state_.ledger.device(), .range = {b, 1}});
+        state_.inward.requested.emplace_back(transfer::prefetch(state_.ledger.device(), reason::requested, {b, 1}));
         --left;
       }
     });
@@ -122,7 +120,7 @@ DEEPUM_SEPARATE bool host_access::forget_dead() {
     for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
       if (state_.ledger.life(b) != liveness::live && !state_.ledger.present(b) && !state_.ledger.nowhere(b) &&
           facts_.may_forget(b, law::because::died)) {
-        state_.discards.demanded.push_back({.what = action::discard, .why = reason::dead, .range = {b, 1}});
+        state_.discards.demanded.emplace_back(transfer::discard(reason::dead, {b, 1}));
       }
     });
   }

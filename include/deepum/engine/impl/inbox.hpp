@@ -110,7 +110,8 @@ DEEPUM_SEPARATE void inbox::set_spare(std::uint64_t live, std::uint64_t budget) 
 }
 
 DEEPUM_SEPARATE bool inbox::asks_for_discard(const message& m) {
-  return m.what == message::kind::request && m.request.what == action::discard;
+  return m.what == message::kind::request && std::get_if<transfer>(&m.request) != nullptr &&
+         std::get<transfer>(m.request).forgets();
 }
 
 }  // namespace detail

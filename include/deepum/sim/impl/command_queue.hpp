@@ -5,7 +5,6 @@
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/engine/device_event.hpp>
-#include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/active_walks.hpp>
 #include <deepum/sim/command_queue.hpp>
@@ -55,32 +54,23 @@ DEEPUM_SEPARATE void command_queue::next_command() {
     return;
   }
   const profile& costs = memory_.costs();
-  switch (c.what) {
-    case action::prefetch:
-      prefetch_block(c, b);
-      return;
-    case action::evict:
-      evict_block(c, b);
-      return;
-    case action::discard:
-      memory_.loop().after(costs.discard_block, [this, b] { discard_block(b); });
-      return;
-    case action::advise:
-      memory_.loop().after((c.done == 0 ? costs.advise_call : nanoseconds{}) +
-                               (c.hint == advice::set_read_mostly ? costs.duplicate_block : nanoseconds{}),
-                           [this, b] { advise_block(b); });
-      return;
-    case action::clean:
-    case action::drop:
-      break;
+  if (c.is_hint) {
+    memory_.loop().after((c.done == 0 ? costs.advise_call : nanoseconds{}) +
+                             (c.hint == advice::set_read_mostly ? costs.duplicate_block : nanoseconds{}),
+                         [this, b] { advise_block(b); });
+  } else if (c.what.forgets()) {
+    memory_.loop().after(costs.discard_block, [this, b] { discard_block(b); });
+  } else if (c.what.releases()) {
+    evict_block(c, b);
+  } else {
+    prefetch_block(c, b);
   }
-  expects(false, "managed memory has neither clean nor drop");
 }
 
 DEEPUM_SEPARATE void command_queue::end_command(bool failed) {
   const device_command c = queue_.front();
   queue_.pop_front();
-  if (c.what != action::advise) {  // a hint has no ticket
+  if (!c.is_hint) {  // which has no ticket
     device_event e;
     e.what = failed ? device_event::kind::failed : device_event::kind::completed;
     e.range = c.range;
@@ -191,16 +181,16 @@ DEEPUM_SEPARATE void command_queue::advise_block(managed_block b) {
       end_duplication(b, c.ticket);
       break;
     case advice::set_preferred_location:
-      r.preferred = c.to.is_host() ? preference::host : preference::device;
+      r.preferred = c.what.to.is_host() ? preference::host : preference::device;
       break;
     case advice::unset_preferred_location:
       r.preferred = preference::none;
       break;
     case advice::set_accessed_by:
-      r.accessed_by = r.accessed_by || !c.to.is_host();
+      r.accessed_by = r.accessed_by || !c.what.to.is_host();
       break;
     case advice::unset_accessed_by:
-      if (!c.to.is_host()) {
+      if (!c.what.to.is_host()) {
         r.accessed_by = r.mapped = false;
       }
       break;

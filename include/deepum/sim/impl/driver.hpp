@@ -20,7 +20,7 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE void driver::submit(const device_command& c) {
-  const bool inward = c.what == action::prefetch || c.what == action::advise;
+  const bool inward = c.is_hint || c.what.takes_room();
   (inward ? inward_ : outward_).submit(c);
 }
 

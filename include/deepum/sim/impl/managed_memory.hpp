@@ -30,20 +30,12 @@ DEEPUM_SEPARATE managed_memory::~managed_memory() {
   owner_.memory_driver().forget(*this);
 }
 
-DEEPUM_SEPARATE bool managed_memory::prefetch(block_range range, std::uint64_t ticket) {
-  return submit({.what = action::prefetch, .range = range, .ticket = ticket});
-}
-
-DEEPUM_SEPARATE bool managed_memory::evict(block_range range, std::uint64_t ticket) {
-  return submit({.what = action::evict, .to = location::host(), .range = range, .ticket = ticket});
-}
-
-DEEPUM_SEPARATE bool managed_memory::discard(block_range range, std::uint64_t ticket) {
-  return submit({.what = action::discard, .range = range, .ticket = ticket});
+DEEPUM_SEPARATE bool managed_memory::start(const transfer& what, std::uint64_t ticket) {
+  return !what.cleans() && submit({.what = what, .range = what.blocks, .ticket = ticket});
 }
 
 DEEPUM_SEPARATE bool managed_memory::advise(block_range range, advice hint, location l) {
-  return submit({.what = action::advise, .hint = hint, .to = l, .range = range});
+  return submit({.what = {.to = l}, .hint = hint, .is_hint = true, .range = range});
 }
 
 DEEPUM_SEPARATE void managed_memory::fail_call(std::uint64_t nth, failure how) {

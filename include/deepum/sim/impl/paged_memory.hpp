@@ -40,51 +40,17 @@ DEEPUM_SEPARATE paged_memory::~paged_memory() {
   }
 }
 
-DEEPUM_SEPARATE bool paged_memory::prefetch(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bool paged_memory::start(const transfer& what, std::uint64_t ticket) {
   const auto lock = loop().lock();
-  if (give_memory(range, ticket)) {
-    queue_copy(in_, range, ticket, false);
+  if (what.forgets()) {
+    forget(what.blocks, ticket);
+  } else if (what.takes_room()) {
+    bring(what, ticket);
+  } else if (what.copies()) {
+    queue_copy_out(what.blocks, ticket, what.releases());
+  } else {
+    drop(what.blocks, ticket);
   }
-  return true;
-}
-
-DEEPUM_SEPARATE bool paged_memory::populate(block_range range, std::uint64_t ticket) {
-  const auto lock = loop().lock();
-  if (give_memory(range, ticket)) {
-    report(device_event::kind::arrived, range, ticket);
-    report(device_event::kind::completed, range, ticket);
-  }
-  return true;
-}
-
-DEEPUM_SEPARATE bool paged_memory::evict(block_range range, std::uint64_t ticket) {
-  const auto lock = loop().lock();
-  queue_copy_out(range, ticket, true);
-  return true;
-}
-
-DEEPUM_SEPARATE bool paged_memory::clean(block_range range, std::uint64_t ticket) {
-  const auto lock = loop().lock();
-  queue_copy_out(range, ticket, false);
-  return true;
-}
-
-DEEPUM_SEPARATE bool paged_memory::drop(block_range range, std::uint64_t ticket) {
-  const auto lock = loop().lock();
-  take_memory(range);
-  report(device_event::kind::departed, range, ticket);
-  report(device_event::kind::completed, range, ticket);
-  return true;
-}
-
-DEEPUM_SEPARATE bool paged_memory::discard(block_range range, std::uint64_t ticket) {
-  const auto lock = loop().lock();
-  for (const block_id b : range) {
-    if (at(b).mapped) {
-      take_memory({b, 1});
-    }
-  }
-  report(device_event::kind::completed, range, ticket);
   return true;
 }
 
@@ -299,7 +265,34 @@ DEEPUM_SEPARATE void paged_memory::end_block(queue& q) {
   next(q);
 }
 
-// ---- commands of an engine --------------------------------------------------------------------------------------
+// ---- transfers of an engine ---------------------------------------------------------------------------------------
+
+DEEPUM_SEPARATE void paged_memory::forget(block_range range, std::uint64_t ticket) {
+  for (const block_id b : range) {
+    if (at(b).mapped) {
+      take_memory({b, 1});
+    }
+  }
+  report(device_event::kind::completed, range, ticket);
+}
+
+DEEPUM_SEPARATE void paged_memory::drop(block_range range, std::uint64_t ticket) {
+  take_memory(range);
+  report(device_event::kind::departed, range, ticket);
+  report(device_event::kind::completed, range, ticket);
+}
+
+DEEPUM_SEPARATE void paged_memory::bring(const transfer& what, std::uint64_t ticket) {
+  if (!give_memory(what.blocks, ticket)) {
+    return;
+  }
+  if (what.copies()) {
+    queue_copy(in_, what.blocks, ticket, false);
+  } else {
+    report(device_event::kind::arrived, what.blocks, ticket);
+    report(device_event::kind::completed, what.blocks, ticket);
+  }
+}
 
 DEEPUM_SEPARATE void paged_memory::report(device_event::kind what, block_range range, std::uint64_t ticket,
                                           nanoseconds began) {

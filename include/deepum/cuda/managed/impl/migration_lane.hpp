@@ -136,50 +136,47 @@ DEEPUM_SEPARATE void migration_lane::close() {
 }
 
 DEEPUM_SEPARATE bool migration_lane::begin_next() {
-  switch (todo_.front().what) {
-    case action::prefetch:
-      begin_prefetch();
-      return true;
-    case action::evict:
-      if (!pieces_.empty()) {
-        return false;
-      }
-      evict_piece();
-      return false;
-    case action::discard:
-      if (!pieces_.empty()) {
-        return false;
-      }
-      discard();
-      return true;
-    case action::advise:
-      advise(todo_.front());
-      finish_first(true);
-      return true;
-    case action::clean:
-    case action::drop:
-      break;
+  const migration& m = todo_.front();
+  if (m.prefetches()) {
+    begin_prefetch();
+    return true;
   }
-  finish_first(false);  // nothing that managed memory can do
-  return true;
+  if (m.is_hint) {
+    advise(m);
+    finish_first(true);
+    return true;
+  }
+  if (m.what.cleans()) {
+    finish_first(false);  // nothing that managed memory can do
+    return true;
+  }
+  if (!pieces_.empty()) {
+    return false;
+  }
+  if (m.what.forgets()) {
+    discard();
+    return true;
+  }
+  evict_piece();
+  return false;
 }
 
 // --- to the device -------------------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE void migration_lane::begin_prefetch() {
   piece p;
-  p.range = {todo_.front().range.first, 0};
+  p.range = {todo_.front().what.blocks.first, 0};
   // As far as the next commands go on where this one ends.
-  while (!todo_.empty() && todo_.front().what == action::prefetch && p.range.count < blocks_inward &&
-         todo_.front().range.begin_value() == p.range.end_value()) {
+  while (!todo_.empty() && todo_.front().prefetches() && p.range.count < blocks_inward &&
+         todo_.front().what.blocks.begin_value() == p.range.end_value()) {
     migration& m = todo_.front();
     migration part = m;
-    part.range.count = std::min(m.range.count, blocks_inward - p.range.count);
-    p.range.count += part.range.count;
+    part.what.blocks.count = std::min(m.what.blocks.count, blocks_inward - p.range.count);
+    p.range.count += part.what.blocks.count;
     p.parts.push_back(part);
-    m.range.first.value += part.range.count;
-    m.range.count -= part.range.count;
-    if (m.range.empty()) {
+    m.what.blocks.first.value += part.what.blocks.count;
+    m.what.blocks.count -= part.what.blocks.count;
+    if (m.what.blocks.empty()) {
       p.ended.push_back(m.ticket);
       todo_.pop_front();
     }
@@ -240,10 +237,10 @@ DEEPUM_SEPARATE bool migration_lane::end_first() {
 }
 
 DEEPUM_SEPARATE void migration_lane::arrived(const migration& part, nanoseconds began) {
-  marks_.clear(part.range, mark::discarded);
+  marks_.clear(part.what.blocks, mark::discarded);
   // Those that are duplicated keep the host's copy.
   for_each_split(
-      part.range, [this](block_id b) { return marks_.has(b, mark::duplicated); },
+      part.what.blocks, [this](block_id b) { return marks_.has(b, mark::duplicated); },
       [&](block_range run, bool duplicated) {
         tell_({.what = device_event::kind::arrived,
                .host_copy_stays = duplicated,
@@ -258,7 +255,7 @@ DEEPUM_SEPARATE void migration_lane::arrived(const migration& part, nanoseconds 
 
 DEEPUM_SEPARATE void migration_lane::evict_piece() {
   migration& m = todo_.front();
-  const block_range part{m.range.first, std::min(m.range.count, blocks_outward)};
+  const block_range part{m.what.blocks.first, std::min(m.what.blocks.count, blocks_outward)};
   // A duplicated block is given up without a copy: the end of the duplication drops the device's one. The prefetch
   // then finds it on the host already, unless a launch has written it meanwhile.
   for_each_run(
@@ -275,7 +272,7 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
   if (ok) {
     marks_.clear(part, mark::discarded);
     tell_({.what = device_event::kind::departed,
-           .why = m.why,
+           .why = m.what.why,
            .range = part,
            .at = gpu_clock::host_now(),
            .began = began,
@@ -283,26 +280,29 @@ DEEPUM_SEPARATE void migration_lane::evict_piece() {
   } else {
     failed_.push_back(m.ticket);
   }
-  m.range.first.value += part.count;
-  m.range.count -= part.count;
-  if (m.range.empty()) {
+  m.what.blocks.first.value += part.count;
+  m.what.blocks.count -= part.count;
+  if (m.what.blocks.empty()) {
     finish_first(std::erase(failed_, m.ticket) == 0);
   }
 }
 
 DEEPUM_SEPARATE void migration_lane::discard() {
   const migration m = todo_.front();
-  std::vector<void*> first{address(m.range.first)};
-  std::vector<std::size_t> size{um_grid.size_of(m.range).count};
+  std::vector<void*> first{address(m.what.blocks.first)};
+  std::vector<std::size_t> size{um_grid.size_of(m.what.blocks).count};
   // An old toolkit cannot discard: then the contents move like others, and nothing is lost.
   const bool ok = (api::has_discard ? succeeded(api::discard(first, size, streams_.front().get()))
                                     : succeeded(api::prefetch(first[0], size[0], {}, streams_.front().get()))) &&
                   settle(streams_.front().get());  // one that is not over would come behind what is written next
   if (ok) {
     if (api::has_discard) {
-      marks_.set(m.range, mark::discarded);
+      marks_.set(m.what.blocks, mark::discarded);
     }
-    tell_({.what = device_event::kind::departed, .range = m.range, .at = gpu_clock::host_now(), .ticket = m.ticket});
+    tell_({.what = device_event::kind::departed,
+           .range = m.what.blocks,
+           .at = gpu_clock::host_now(),
+           .ticket = m.ticket});
   }
   finish_first(ok);
 }
@@ -323,14 +323,15 @@ DEEPUM_SEPARATE void migration_lane::repopulate(block_range range) {
 
 DEEPUM_SEPARATE void migration_lane::advise(const migration& m) {
   if (m.hint == advice::set_read_mostly) {
-    marks_.set(m.range, mark::read_mostly);  // the driver is told with the next prefetch
+    marks_.set(m.what.blocks, mark::read_mostly);  // the driver is told with the next prefetch
     return;
   }
   if (m.hint == advice::unset_read_mostly) {
-    end_duplication(m.range);
+    end_duplication(m.what.blocks);
     return;
   }
-  (void)succeeded(api::advise(address(m.range.first), um_grid.size_of(m.range).count, api::advice_of(m.hint), m.where));
+  (void)succeeded(
+      api::advise(address(m.what.blocks.first), um_grid.size_of(m.what.blocks).count, api::advice_of(m.hint), m.where));
 }
 
 DEEPUM_SEPARATE bool migration_lane::advise_driver(block_range range, cudaMemoryAdvise hint) {

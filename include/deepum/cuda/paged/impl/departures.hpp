@@ -55,7 +55,7 @@ DEEPUM_SEPARATE void departures::send_next() {
   const paged_command c = waiting_.front();
   const nanoseconds now = gpu_clock::host_now();
   sending_since_ = begun_ == 0 ? now : sending_since_;
-  const block_range left{block_id{c.range.first.value + begun_}, c.range.count - begun_};
+  const block_range left{block_id{c.what.blocks.first.value + begun_}, c.what.blocks.count - begun_};
   block_range part{left.first, std::min(left.count, block_grid{chunk_}.blocks_in(piece_size))};
   // As many as the host has memory for; the others stay.
   std::uint32_t found = 0;
@@ -70,8 +70,8 @@ DEEPUM_SEPARATE void departures::send_next() {
     part.count = 0;
   }
   begun_ += part.count;
-  const bool last = !ok || begun_ == c.range.count;
-  const bool clean = c.what == paged_command::kind::clean;
+  const bool last = !ok || begun_ == c.what.blocks.count;
+  const bool clean = c.what.cleans();
   in_flight_.push_back({c, part, last, ok, clean ? sending_since_ : now, std::move(copied)});
   if (last) {
     waiting_.pop_front();
