@@ -61,7 +61,7 @@ TEST_CASE("where a call of the driver fails there is no chunk, nothing is left, 
   CHECK(rooms.device.take() != device_chunks::none);
 }
 
-TEST_CASE("an empty chunk that cannot be unmapped stays one, and is given back later") {
+TEST_CASE("an empty chunk that cannot be unmapped is given back later") {
   paged_rooms rooms;
   const std::uint32_t a = rooms.device.take();
   const std::uint32_t b = rooms.device.take();
@@ -70,12 +70,33 @@ TEST_CASE("an empty chunk that cannot be unmapped stays one, and is given back l
   rooms.device.set_limit(0);
   fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
   rooms.device.trim();
-  CHECK(rooms.device.created() == 2);
-  CHECK(rooms.device.empty() == 2);
+  CHECK(rooms.device.created() == 1);
+  CHECK(rooms.device.empty() == 0);
   CHECK(rooms.device.has_too_many());
   rooms.device.trim();
   CHECK(rooms.device.created() == 0);
   CHECK(fake_cuda::stats().device_handles.count == 0);
+}
+
+TEST_CASE("an empty chunk that could not be unmapped is used again where it is mapped, and else made anew") {
+  for (const bool mapped : {true, false}) {
+    CAPTURE(mapped);
+    paged_rooms rooms;
+    rooms.device.give(rooms.device.take());
+    rooms.device.set_limit(0);
+    fake_cuda::refuse_calls("cuMemUnmap", mapped ? 1 : 2, 2, cudaErrorUnknown);
+    if (!mapped) {
+      fake_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown);  // it does it nevertheless
+    }
+    rooms.device.trim();
+    CHECK(rooms.device.created() == 1);
+    fake_cuda::forget_failures();
+    rooms.device.set_limit(1);
+    CHECK((rooms.device.take() != device_chunks::none) == mapped);
+    CHECK((mapped || rooms.device.take() != device_chunks::none));
+    CHECK(rooms.device.created() == 1);
+    CHECK(fake_cuda::calls("cuMemCreate") == (mapped ? 1 : 2));
+  }
 }
 
 TEST_CASE("a chunk that neither becomes accessible nor can be unmapped is the next one that is taken") {

@@ -57,7 +57,8 @@
 /// `poison`.
 ///   A mapping shows the bytes of its handle, from the first on: several mappings of one handle show the same bytes,
 ///   and an address that is mapped anew shows those of the other handle. A released handle lives until its last mapping
-///   ends. A range is unmapped, or its access set, by whole mappings; a range that has mappings is not freed.
+///   ends. A range is unmapped, or its access set, by whole mappings; a range that has mappings is not freed. To unmap
+///   where nothing is mapped is no error, as on an H200.
 /// * Handles of the device count against its memory; managed blocks make room for them, as for cudaMalloc. Handles of
 ///   the host and reserved ranges have limits that can be set.
 /// * A mapping begins without access. The device's and the host's are granted apart, and for memory of the device the

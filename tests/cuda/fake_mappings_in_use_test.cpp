@@ -235,7 +235,7 @@ TEST_CASE("calls of the virtual memory management fail when they shall; what giv
   CHECK(set_access(b.at(0), block_bytes, on_gpu, to_write) == CUDA_ERROR_UNKNOWN);
   CHECK(cudaMemsetAsync(b.at(0), 0, 1, b.stream) == cudaErrorInvalidValue);
   CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_UNKNOWN);
-  CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(fake_cuda::stats().unmaps == 1);
   CHECK(release(handle) == CUDA_ERROR_UNKNOWN);
   CHECK(fake_cuda::stats().device_handles == 0_B);
   CHECK(reserve(&p, block_bytes) == CUDA_SUCCESS);
@@ -247,7 +247,7 @@ TEST_CASE("calls of the virtual memory management fail when they shall; what giv
   const auto again = b.make();
   CHECK(map(b.at(0), block_bytes, again) == CUDA_SUCCESS);
   fake_cuda::refuse_calls("cuMemUnmap", 2, 2, cudaErrorUnknown);
-  CHECK(unmap(b.at(1), block_bytes) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unmap(b.at(1), block_bytes) == CUDA_SUCCESS);  // of nothing
   CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_UNKNOWN);
   CHECK(unmap(b.at(0), block_bytes) == CUDA_ERROR_UNKNOWN);
   CHECK(map(b.at(1), block_bytes, again) == CUDA_SUCCESS);

@@ -59,7 +59,7 @@ TEST_CASE("where it is asked for, launches find the host's chunk while the devic
   CHECK(*rooms.at(0) == std::byte{7});
   const std::uint32_t slot = rooms.map(0);
   CHECK(*rooms.at(0) == static_cast<std::byte>(fake_cuda::poison));
-  CHECK(rooms.view.unmap_device(block_id{0}) == CUDA_SUCCESS);
+  rooms.view.unmap_device(block_id{0});
   rooms.device.give(slot);
   rooms.host.show(block_id{0});
   CHECK(*rooms.at(0) == std::byte{7});
@@ -79,6 +79,26 @@ TEST_CASE("where a call of the driver fails the block has no chunk, and nothing 
     CHECK(fake_cuda::stats().host_handles.count == 0);
   }
   CHECK(rooms.host.give(block_id{0}));
+}
+
+TEST_CASE("a stale chunk that cannot be unmapped serves nobody else, and its own block only where it is mapped") {
+  for (const bool mapped : {true, false}) {
+    CAPTURE(mapped);
+    paged_rooms rooms(4, paged_rooms::chunk);
+    CHECK(rooms.host.give(block_id{0}));
+    rooms.host.mark_stale({block_id{0}, 1});
+    fake_cuda::refuse_calls("cuMemUnmap", mapped ? 1 : 2, 2, cudaErrorUnknown);
+    if (!mapped) {
+      fake_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown);  // it does it nevertheless
+    }
+    CHECK_FALSE(rooms.host.give(block_id{1}));
+    CHECK_FALSE(rooms.host.has(block_id{0}));
+    fake_cuda::forget_failures();
+    CHECK(rooms.host.give(block_id{0}) == mapped);
+    CHECK((mapped || rooms.host.give(block_id{0})));
+    std::memset(rooms.host.at(block_id{0}), 7, 1);
+    CHECK(rooms.host.held() == paged_rooms::chunk);
+  }
 }
 
 TEST_CASE("a chunk that neither becomes accessible nor can be unmapped has no contents, and serves later") {

@@ -34,7 +34,7 @@ TEST_CASE("a launch finds the chunk that is mapped, with its contents, and nothi
   CHECK_FALSE(admits(rooms, 0));
   std::memset(rooms.device.at(slot), 9, 1);
   CHECK(*rooms.at(1) == std::byte{9});
-  CHECK(rooms.view.unmap_device(block_id{1}) == CUDA_SUCCESS);
+  rooms.view.unmap_device(block_id{1});
   CHECK(rooms.view.slot_of(block_id{1}) == device_chunks::none);
   CHECK_FALSE(admits(rooms, 1));
 }
@@ -51,16 +51,25 @@ TEST_CASE("where the driver refuses a mapping or its access nothing is there, an
   CHECK(rooms.view.map_device(block_id{0}, slot, rooms.device.memory_of(slot)) == CUDA_SUCCESS);
 }
 
-TEST_CASE("what the driver does not unmap stays as it was, and what it unmaps with an error is gone") {
+TEST_CASE("a chunk that the driver does not unmap is kept until it does, and its block finds no other") {
   paged_rooms rooms;
   const std::uint32_t slot = rooms.map(1);
-  fake_cuda::refuse_calls("cuMemUnmap", 1, 2, cudaErrorUnknown);
-  CHECK(rooms.view.unmap_device(block_id{1}) == CUDA_ERROR_UNKNOWN);
-  CHECK(rooms.view.slot_of(block_id{1}) == slot);
-  CHECK(admits(rooms, 1));
-  fake_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
-  CHECK(rooms.view.unmap_device(block_id{1}) == CUDA_SUCCESS);
+  const std::uint32_t other = rooms.device.take();
+  CHECK(rooms.view.why_kept() == CUDA_SUCCESS);
+  fake_cuda::refuse_calls("cuMemUnmap", 1, 4, cudaErrorUnknown);
+  rooms.view.unmap_device(block_id{1});
   CHECK(rooms.view.slot_of(block_id{1}) == device_chunks::none);
+  CHECK(rooms.view.keeps(slot));
+  CHECK_FALSE(rooms.view.keeps(other));
+  CHECK(rooms.view.why_kept() == CUDA_ERROR_UNKNOWN);
+  CHECK(rooms.view.map_device(block_id{1}, other, rooms.device.memory_of(other)) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(rooms.view.take_kept().empty());
+  CHECK(rooms.view.take_kept() == std::vector<std::uint32_t>{slot});
+  CHECK(rooms.view.map_device(block_id{1}, other, rooms.device.memory_of(other)) == CUDA_SUCCESS);
+  // One that reports an error and has done it all the same.
+  fake_cuda::fail_call("cuMemUnmap", 1, cudaErrorUnknown);
+  rooms.view.unmap_device(block_id{1});
+  CHECK_FALSE(rooms.view.keeps(other));
   CHECK_FALSE(admits(rooms, 1));
 }
 

@@ -155,9 +155,10 @@ class paged_memory final : public device_space {
 
   void give_up_contents();
   void end_departures();
-  /// The device has the blocks no more, in order, up to one that the driver does not unmap: that stays as it is. Those
-  /// that it has not are left alone. @returns  How many.
-  [[nodiscard]] std::uint32_t take_away(block_range range);
+  /// The device has the blocks no more. Those that it has not are left alone.
+  void take_away(block_range range);
+  /// The chunk holds nothing any more. Others may have it when it is mapped nowhere.
+  void give_back(std::uint32_t slot);
 
   static constexpr auto look_every = std::chrono::microseconds(10);
 
@@ -177,7 +178,6 @@ class paged_memory final : public device_space {
   std::deque<bringing_ref> copying_{};    // of the copies that are under way, in their order
   std::uint64_t mapped_up_to_ = 0;        // copy whose block was mapped last
   std::deque<paged_command> given_up_{};  // without a copy
-  bool one_stayed_ = false;               // a block of the eviction whose pieces end could not be taken away
 
   std::mutex jobs_mutex_;
   std::condition_variable changed_;

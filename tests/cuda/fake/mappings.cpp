@@ -56,6 +56,12 @@ bool whole_views(const std::byte* p, std::size_t size) {
   return find_view(p)->first == p && last->first + last->second.size == p + size;
 }
 
+/// Whether nothing is mapped in [p, p + size).
+bool no_views(const std::byte* p, std::size_t size) {
+  const auto next = rt().now.views.lower_bound(p);
+  return find_view(p) == rt().now.views.end() && (next == rt().now.views.end() || next->first >= p + size);
+}
+
 /// Whether an operation that is queued or executed on a device uses [p, p + size).
 bool in_use(const std::byte* p, std::size_t size, bool by_writes_alone, int device = cudaInvalidDeviceId) {
   const auto overlaps = [&](const use& u) {
@@ -211,10 +217,7 @@ CUresult map_handle(CUdeviceptr p, std::size_t size, std::size_t offset, CUmemGe
         size > it->second.size || !in_reserved(pointer(p), size)) {
       return cudaErrorInvalidValue;
     }
-    const auto next = s.views.lower_bound(pointer(p));
-    if (find_view(pointer(p)) != s.views.end() || (next != s.views.end() && next->first < pointer(p) + size)) {
-      return cudaErrorInvalidValue;
-    }
+    if (!no_views(pointer(p), size)) return cudaErrorInvalidValue;
     if (::mmap(pointer(p), size, PROT_NONE, MAP_SHARED | MAP_FIXED, rt().file, static_cast<off_t>(it->second.offset)) ==
         MAP_FAILED) {
       return cudaErrorMemoryAllocation;
@@ -235,7 +238,9 @@ cudaError_t taken_while_in_use() {
 
 CUresult unmap_range(CUdeviceptr p, std::size_t size) {
   const auto unmap = [&](state& s) {
-    if (!whole(p, size) || !whole_views(pointer(p), size)) return cudaErrorInvalidValue;
+    if (!whole(p, size)) return cudaErrorInvalidValue;
+    if (in_reserved(pointer(p), size) && no_views(pointer(p), size)) return cudaSuccess;
+    if (!whole_views(pointer(p), size)) return cudaErrorInvalidValue;
     const cudaError_t e = in_use(pointer(p), size, false) ? taken_while_in_use() : cudaSuccess;
     // On a broken device the pages stay: a kernel's body that is still on its way must not crash the program.
     if (s.broken == cudaSuccess) {

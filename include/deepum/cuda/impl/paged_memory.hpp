@@ -26,7 +26,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -244,6 +243,9 @@ DEEPUM_SEPARATE std::vector<std::uint32_t> paged_memory::take_slots(std::uint32_
   while (got.size() < count) {
     const std::uint32_t s = device_.take();
     if (s == device_chunks::none) {
+      if (const CUresult result = view_.why_kept(); result != CUDA_SUCCESS) {
+        failure_.set("a chunk could not be unmapped: the driver says " + std::to_string(static_cast<int>(result)));
+      }
       for (; !got.empty(); got.pop_back()) {
         device_.give(got.back());
       }
@@ -268,9 +270,7 @@ DEEPUM_SEPARATE void paged_memory::map_next() {
     if (c.copy != 0) {
       arrivals_.await_all();
     }
-    if (!view_.keeps(c.slot)) {
-      device_.give(c.slot);
-    }
+    give_back(c.slot);
   }
   if (c.copy == 0) {
     has_come(c.command);
@@ -298,47 +298,42 @@ DEEPUM_SEPARATE void paged_memory::end_arrivals() {
 DEEPUM_SEPARATE void paged_memory::give_up_contents() {
   for (; !given_up_.empty(); given_up_.pop_front()) {
     const paged_command& c = given_up_.front();
-    const block_range blocks = c.what.blocks;
-    const std::uint32_t taken = take_away(blocks);
-    const bool all = taken == blocks.count;
-    if (taken != 0 && (c.what.releases() || !all)) {
-      report(device_event::kind::departed, {blocks.first, taken}, c.ticket);
+    take_away(c.what.blocks);
+    if (c.what.releases()) {
+      report(device_event::kind::departed, c.what.blocks, c.ticket);
     }
-    end(c, all);
+    end(c, true);
   }
 }
 
 DEEPUM_SEPARATE void paged_memory::end_departures() {
   for (const departures::piece& p : departures_.take_ended()) {
     if (p.what.what.releases() && !p.part.empty()) {
-      const std::uint32_t taken = take_away(p.part);
-      one_stayed_ = one_stayed_ || taken != p.part.count;
-      if (taken != 0) {
-        report(device_event::kind::departed, {p.part.first, taken}, p.what.ticket, p.began);
-      }
+      take_away(p.part);
+      report(device_event::kind::departed, p.part, p.what.ticket, p.began);
     }
     if (p.last) {
-      const bool ok = p.ok && !std::exchange(one_stayed_, false);
-      end(p.what, ok, p.what.what.cleans() ? p.began : nanoseconds{});
+      end(p.what, p.ok, p.what.what.cleans() ? p.began : nanoseconds{});
     }
   }
 }
 
-DEEPUM_SEPARATE std::uint32_t paged_memory::take_away(block_range range) {
+DEEPUM_SEPARATE void paged_memory::take_away(block_range range) {
   for (const block_id b : range) {
     const std::uint32_t slot = view_.slot_of(b);
-    if (slot == device_chunks::none) {
-      continue;
+    if (slot != device_chunks::none) {
+      arrivals_.await(b);
+      view_.unmap_device(b);
+      host_.show(b);
+      give_back(slot);
     }
-    arrivals_.await(b);
-    if (const CUresult result = view_.unmap_device(b); result != CUDA_SUCCESS) {
-      failure_.set("a chunk could not be unmapped: the driver says " + std::to_string(static_cast<int>(result)));
-      return b.value - range.begin_value();
-    }
-    host_.show(b);
+  }
+}
+
+DEEPUM_SEPARATE void paged_memory::give_back(std::uint32_t slot) {
+  if (!view_.keeps(slot)) {
     device_.give(slot);
   }
-  return range.count;
 }
 
 }  // namespace cuda

@@ -34,14 +34,11 @@ class chunk_range {
   [[nodiscard]] std::byte* at(std::uint32_t i) const { return begin_ + (chunk_ * i).count; }
 
   [[nodiscard]] CUresult map(std::uint32_t i, virtual_memory::handle h) const { return memory_.map(at(i), chunk_, h); }
-  /// Where that succeeds nothing is mapped there, perhaps because nothing was.
-  // A driver that reports an error is asked once more: of a place where nothing is, it says that the value is invalid.
+  /// Where that succeeds nothing is mapped there, perhaps because nothing was. Else it may be either way.
+  // A driver that reports an error is asked once more: it may have done it all the same.
   CUresult unmap(std::uint32_t i) const {
-    if (memory_.unmap(at(i), chunk_) == CUDA_SUCCESS) {
-      return CUDA_SUCCESS;
-    }
     const CUresult result = memory_.unmap(at(i), chunk_);
-    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+    return result == CUDA_SUCCESS ? result : memory_.unmap(at(i), chunk_);
   }
   /// See `virtual_memory::allow`.
   [[nodiscard]] CUresult allow(std::uint32_t i, bool by_host = false) const {

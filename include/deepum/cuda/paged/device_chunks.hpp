@@ -34,9 +34,9 @@ class device_chunks {
   [[nodiscard]] std::uint32_t take();
   /// The chunk holds nothing any more.
   void give(std::uint32_t slot);
-  /// Whether empty chunks are more than the limit allows.
+  /// Whether there are more chunks than the limit allows, and some hold nothing.
   [[nodiscard]] bool has_too_many() const {
-    return !empty_.empty() && created() > limit_.load(std::memory_order_relaxed);
+    return created() > limit_.load(std::memory_order_relaxed) && !(empty_.empty() && closed_.empty());
   }
   /// Gives those back, as far as the driver takes them. Nothing is being copied into them.
   void trim();
@@ -56,8 +56,8 @@ class device_chunks {
   [[nodiscard]] std::uint32_t create();
   /// Gives the memory of a slot access. @returns  The slot, or `none` where the driver gives it none.
   [[nodiscard]] std::uint32_t open(std::uint32_t slot);
-  /// @returns  Whether the slot is without memory now.
-  [[nodiscard]] bool destroy(std::uint32_t slot);
+  /// Takes the memory of a slot away; where the driver does not unmap it, the slot is closed.
+  void destroy(std::uint32_t slot);
 
   const virtual_memory& memory_;
   const bytes chunk_;
@@ -66,7 +66,7 @@ class device_chunks {
   std::vector<virtual_memory::handle> slots_{};
   std::vector<std::uint32_t> empty_{};   // slots with memory and without contents
   std::vector<std::uint32_t> unused_{};  // slots without memory
-  std::vector<std::uint32_t> closed_{};  // slots with memory that neither became accessible nor could be taken away
+  std::vector<std::uint32_t> closed_{};  // slots with memory that may not be mapped or accessible
   std::atomic<std::uint32_t> limit_;
   std::atomic<std::uint32_t> created_{0};
   std::atomic<std::uint32_t> empty_count_{0};

@@ -70,7 +70,7 @@ class host_chunks {
   [[nodiscard]] bool has_locked(block_id b) const { return chunks_[b.value] != no_memory && !closed_[b.value]; }
 
   std::vector<handle> chunks_;  // by block
-  std::vector<bool> closed_;    // by block: the chunk is not accessible, and could not be taken away
+  std::vector<bool> closed_;    // by block: there is a chunk, that may not be mapped or accessible, without contents
   std::uint32_t taken_last_ = 0;
   std::unique_ptr<std::atomic<bool>[]> stale_;  // by block
   std::atomic<std::uint32_t> created_{0};

@@ -43,27 +43,37 @@ class launch_view {
   /// @returns  What the driver says. While copies to the host follow one another without a pause, it takes a
   ///           millisecond, else 35 us (docs/adr/0007).
   [[nodiscard]] CUresult map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk);
-  /// Whether the driver keeps the chunk mapped for a block that `map_device` failed for: nobody else may have it.
-  [[nodiscard]] bool keeps(std::uint32_t slot) const;
-  /// Tries once more to take such chunks away. @returns  Those that are nowhere any more. Costs nothing where there are
-  ///                                                     none.
-  [[nodiscard]] std::vector<std::uint32_t> take_kept();
-  /// Shows nothing in place of the chunk of the device. @returns  What the driver says; where that fails it stays.
-  [[nodiscard]] CUresult unmap_device(block_id b);
+  /// Shows nothing in place of the chunk of the device.
+  void unmap_device(block_id b);
   /// Shows a chunk of the host, unless one is there, of either.
   void map_host(block_id b, virtual_memory::handle chunk);
 
+  /// @name Chunks of the device that the driver did not unmap
+  /// Nobody else may have them, and their blocks find no others.
+  /// @{
+  [[nodiscard]] bool keeps(std::uint32_t slot) const;
+  /// What the driver said of one of them; CUDA_SUCCESS: there are none.
+  [[nodiscard]] CUresult why_kept() const { return kept_.empty() ? CUDA_SUCCESS : kept_.back().why; }
+  /// Tries once more. @returns  Those that are mapped nowhere any more. Cost: a call for each that there is.
+  [[nodiscard]] std::vector<std::uint32_t> take_kept();
+  /// @}
+
  private:
+  struct kept_chunk {
+    block_id block{};
+    std::uint32_t slot = 0;
+    CUresult why = CUDA_SUCCESS;
+  };
+
+  /// Shows nothing; where the driver refuses that, the chunk is kept.
+  void unmap(block_id b, std::uint32_t slot);
+
   chunk_range addresses_;
   exclusive_mode exclusive_;
   std::mutex mutex_;
   std::vector<bool> host_;                                 // by block: a chunk of the host is there
   std::unique_ptr<std::atomic<std::uint32_t>[]> slot_of_;  // by block; written under the mutex
-  struct kept_chunk {
-    block_id block{};
-    std::uint32_t slot = 0;
-  };
-  std::vector<kept_chunk> kept_{};  // of the thread that maps
+  std::vector<kept_chunk> kept_{};                         // of the thread that maps
 };
 
 }  // namespace cuda

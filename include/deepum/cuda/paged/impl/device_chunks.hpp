@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -28,8 +29,9 @@ DEEPUM_SEPARATE device_chunks::device_chunks(const virtual_memory& calls, bytes 
 
 DEEPUM_SEPARATE device_chunks::~device_chunks() {
   for (std::uint32_t s = 0; s < slots_.size(); ++s) {
-    if (slots_[s] != no_memory && !destroy(s)) {
-      memory_.release(slots_[s]);  // its mapping may keep it, for as long as the process lives
+    if (slots_[s] != no_memory) {
+      (void)addresses_.unmap(s);
+      memory_.release(slots_[s]);
     }
   }
 }
@@ -55,13 +57,11 @@ DEEPUM_SEPARATE void device_chunks::give(std::uint32_t slot) {
 }
 
 DEEPUM_SEPARATE void device_chunks::trim() {
-  while (has_too_many()) {
-    const std::uint32_t s = take();
-    if (!destroy(s)) {
-      give(s);
-      return;
-    }
-    unused_.push_back(s);
+  for (const std::uint32_t s : std::exchange(closed_, {})) {
+    destroy(s);
+  }
+  while (!empty_.empty() && created() - closed_.size() > limit_.load(std::memory_order_relaxed)) {
+    destroy(take());
   }
 }
 
@@ -103,18 +103,19 @@ DEEPUM_SEPARATE std::uint32_t device_chunks::open(std::uint32_t slot) {
     return slot;
   }
   failure_.set("a chunk of the device could not be made accessible");
-  (destroy(slot) ? unused_ : closed_).push_back(slot);
+  destroy(slot);
   return none;
 }
 
-DEEPUM_SEPARATE bool device_chunks::destroy(std::uint32_t slot) {
+DEEPUM_SEPARATE void device_chunks::destroy(std::uint32_t slot) {
   if (addresses_.unmap(slot) != CUDA_SUCCESS) {
-    return false;
+    closed_.push_back(slot);
+    return;
   }
   memory_.release(slots_[slot]);
   slots_[slot] = no_memory;
+  unused_.push_back(slot);
   created_.fetch_sub(1, std::memory_order_relaxed);
-  return true;
 }
 
 }  // namespace cuda

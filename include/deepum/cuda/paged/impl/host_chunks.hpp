@@ -123,9 +123,11 @@ DEEPUM_SEPARATE host_chunks::handle host_chunks::take_outdated() {
     handle& c = chunks_[taken_last_];
     const bool useless = closed_[taken_last_] || (stale_[taken_last_].load(std::memory_order_relaxed) &&
                                                   !with_.copies.under_way(block_id{taken_last_}));
-    if (c != no_memory && useless && addresses_.unmap(taken_last_) == CUDA_SUCCESS) {
-      closed_[taken_last_] = false;
-      return std::exchange(c, no_memory);
+    if (c != no_memory && useless) {
+      closed_[taken_last_] = addresses_.unmap(taken_last_) != CUDA_SUCCESS;
+      if (!closed_[taken_last_]) {
+        return std::exchange(c, no_memory);
+      }
     }
   }
   return no_memory;

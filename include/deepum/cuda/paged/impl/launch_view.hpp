@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -50,8 +51,8 @@ DEEPUM_SEPARATE CUresult launch_view::map_device(block_id b, std::uint32_t slot,
   CUresult result = addresses_.map(b.value, chunk);
   if (result == CUDA_SUCCESS && !exclusive_.is_on()) {
     result = addresses_.allow(b.value);
-    if (result != CUDA_SUCCESS && addresses_.unmap(b.value) != CUDA_SUCCESS) {
-      kept_.push_back({b, slot});
+    if (result != CUDA_SUCCESS) {
+      unmap(b, slot);
     }
   }
   if (result == CUDA_SUCCESS) {
@@ -66,23 +67,24 @@ DEEPUM_SEPARATE bool launch_view::keeps(std::uint32_t slot) const {
 
 DEEPUM_SEPARATE std::vector<std::uint32_t> launch_view::take_kept() {
   std::vector<std::uint32_t> gone;
-  std::erase_if(kept_, [&](const kept_chunk& k) {
-    const bool unmapped = addresses_.unmap(k.block.value) == CUDA_SUCCESS;
-    if (unmapped) {
+  for (const kept_chunk& k : std::exchange(kept_, {})) {
+    unmap(k.block, k.slot);
+    if (!keeps(k.slot)) {
       gone.push_back(k.slot);
     }
-    return unmapped;
-  });
+  }
   return gone;
 }
 
-DEEPUM_SEPARATE CUresult launch_view::unmap_device(block_id b) {
+DEEPUM_SEPARATE void launch_view::unmap_device(block_id b) {
   const std::lock_guard lock(mutex_);
-  const CUresult result = addresses_.unmap(b.value);
-  if (result == CUDA_SUCCESS) {
-    slot_of_[b.value].store(device_chunks::none, std::memory_order_relaxed);
+  unmap(b, slot_of_[b.value].exchange(device_chunks::none, std::memory_order_relaxed));
+}
+
+DEEPUM_SEPARATE void launch_view::unmap(block_id b, std::uint32_t slot) {
+  if (const CUresult result = addresses_.unmap(b.value); result != CUDA_SUCCESS) {
+    kept_.push_back({b, slot, result});
   }
-  return result;
 }
 
 DEEPUM_SEPARATE void launch_view::map_host(block_id b, virtual_memory::handle chunk) {
