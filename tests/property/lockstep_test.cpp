@@ -113,7 +113,7 @@ TEST_CASE("memory that never faults holds what a shadow says, whatever the progr
 template <class Memory>
 void run_threads(std::uint64_t seed, const std::string& policy) {
   constexpr bool paged = paged_memory_kind<Memory>;
-  constexpr std::uint32_t blocks = 10;
+  const auto blocks = static_cast<std::uint32_t>(6 + seed % 5);
   simulated_machine<Memory> machine(
       {.memory = block_size * (blocks + (paged ? 4 : 0)),
        .worker = seed % 2 == 0 ? sim::worker_mode::thread : sim::worker_mode::virtual_time});

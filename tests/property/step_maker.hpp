@@ -136,7 +136,7 @@ class step_maker {
     if (falls(60)) return dice_.numbered(kind::close_view, world_.views.size());
     if (falls(45)) return make_give_up();
     if (falls(20)) return dice_.on_any(kind::hint);
-    if (falls(14)) return make_hold();
+    if (falls(world_.options.alone ? 14 : 60)) return make_hold();
     if (falls(20)) return dice_.numbered(kind::end_hold, world_.holds.size());
     if (falls(25)) return make_nest();
     if (falls(10)) return make_record_graph();
