@@ -11,6 +11,7 @@
 #endif
 
 #include <deepum/arena/impl/reports.hpp>
+#include <deepum/core/impl/sequence.hpp>
 #include <deepum/deepum.hpp>
 #include <deepum/engine/impl/accounting.hpp>
 #include <deepum/engine/impl/admission.hpp>

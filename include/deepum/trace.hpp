@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/units.hpp>
@@ -172,7 +173,7 @@ class trace {
 
   trace_options options_;
   mutable std::mutex mutex_;  // everything below
-  std::vector<entry> ring_{};
+  sequence<entry> ring_{};
   std::size_t next_ = 0;  // the oldest one, once the ring is full
   std::uint64_t forgotten_ = 0;
   std::vector<bool> resident_{};         // by block, now

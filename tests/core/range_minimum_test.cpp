@@ -1,12 +1,12 @@
 #include "support/test_scale.hpp"
 #include <deepum/core/range_minimum.hpp>
+#include <deepum/core/sequence.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <random>
-#include <vector>
 
 namespace range_minimum_test {
 
@@ -21,7 +21,7 @@ TEST_CASE("the least of an interval is kept while intervals are added to") {
   INFO("seed " << seed);
   std::mt19937 random(seed);
   for (std::size_t round = 0; round != deepum_test::scaled(100); ++round) {
-    std::vector<std::int64_t> naive(draw(random, 0, 40));
+    deepum::sequence<std::int64_t> naive(draw(random, 0, 40));
     for (std::int64_t& v : naive) {
       v = draw(random, 0, 1000) - 500;
     }

@@ -1,5 +1,6 @@
 #include "planning/random_step.hpp"
 #include "support/test_scale.hpp"
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/step_planner.hpp>
 
 #include <doctest/doctest.h>
@@ -7,13 +8,12 @@
 #include <algorithm>
 #include <optional>
 #include <random>
-#include <vector>
 
 namespace step_planner_test {
 
 using namespace deepum_test;
 
-using counts = std::vector<std::uint32_t>;
+using counts = deepum::sequence<std::uint32_t>;
 
 constexpr nanoseconds block_time{1};
 step_limits limits(std::uint32_t budget, nanoseconds per_block = block_time) { return {budget, per_block, per_block}; }
@@ -26,8 +26,8 @@ void add_reader(step_description& d, block_range range, nanoseconds duration = n
 block_range blocks(std::uint32_t first, std::uint32_t count = 1) { return {block_id{first}, count}; }
 
 // When launches begin in a step that is longer than they are by a factor.
-std::vector<double> stretched(const step_segments& step, double factor) {
-  std::vector<double> begins;
+deepum::sequence<double> stretched(const step_segments& step, double factor) {
+  deepum::sequence<double> begins;
   for (std::uint32_t k = 0; k <= step.launches(); ++k) {
     begins.push_back(factor * static_cast<double>(step.begin_of(k).count()));
   }
@@ -285,7 +285,7 @@ TEST_CASE("what could leave while the outward link was idle makes room rather th
   CHECK(fresh <= half / 8);
   CHECK(old >= half * 7 / 8);
   // The forward pass takes hardly longer than its launches, and the whole step hardly longer than its returns.
-  const std::vector<double> begins = detail::step_timer(step, l, plan.leaves, plan.occupied).begins();
+  const deepum::sequence<double> begins = detail::step_timer(step, l, plan.leaves, plan.occupied).begins();
   CHECK(begins[layers] <= 3.0 * layers * 10);
   CHECK(begins.back() <= 1.25 * half * 20);
 }

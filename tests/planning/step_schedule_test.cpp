@@ -1,5 +1,6 @@
 #include "planning/random_step.hpp"
 #include "support/test_scale.hpp"
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/step_schedule.hpp>
 
 #include <doctest/doctest.h>
@@ -149,9 +150,9 @@ TEST_CASE("the reach is what can come back early in the room that the plan leave
   }
   const step_segments step(d);
   const step_plan plan = plan_step(step, {3, copy, copy});
-  REQUIRE(plan.leaves == std::vector<std::uint32_t>{0, 0, 1, 1});
-  REQUIRE(plan.occupied == std::vector<std::uint32_t>{2, 2, 3, 3});
-  const std::vector<fetch_reach> reaches = detail::reach_finder(step, plan, 3).find();
+  REQUIRE(plan.leaves == deepum::sequence<std::uint32_t>{0, 0, 1, 1});
+  REQUIRE(plan.occupied == deepum::sequence<std::uint32_t>{2, 2, 3, 3});
+  const deepum::sequence<fetch_reach> reaches = detail::reach_finder(step, plan, 3).find();
   // Blocks 4 and 6 are away. There is room for one of them at launches 0 and 1, and for none later.
   CHECK(reaches[0] == fetch_reach{2, 0});
   CHECK(reaches[1] == fetch_reach{1, 0});
@@ -170,7 +171,7 @@ TEST_CASE("reaches say what claiming one launch after the other says") {
     const step_segments step(d);
     const std::uint32_t budget = draw(random, 1, random_step_blocks);
     const step_plan plan = plan_step(step, {budget, copy, copy});
-    const std::vector<fetch_reach> reaches = detail::reach_finder(step, plan, budget).find();
+    const deepum::sequence<fetch_reach> reaches = detail::reach_finder(step, plan, budget).find();
     for (std::uint32_t k = 0; k != step.launches(); ++k) {
       CHECK(reaches[k] == naive_reach(step, plan, budget, k));
       sum += plan.idle() ? 0 : reaches[k].launches;

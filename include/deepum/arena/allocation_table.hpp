@@ -2,16 +2,17 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/live_bytes.hpp>
 #include <deepum/core/offset_map.hpp>
 #include <deepum/core/range_allocator.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -135,7 +136,7 @@ class allocation_table {
       throw error(status::foreign_pointer,
                   text(address) + " is not the beginning of an allocation that could be split");
     }
-    std::vector<std::uint64_t> ends;
+    sequence<std::uint64_t> ends;
     std::uint64_t end = 0;
     for (const bytes part : parts) {
       if (part.count == 0 || part.count > it->size.count - end) {
@@ -163,7 +164,7 @@ class allocation_table {
     if (it == nullptr || it->freeing) {
       return std::nullopt;
     }
-    const std::vector<std::uint64_t>& ends = it->part_ends;
+    const sequence<std::uint64_t>& ends = it->part_ends;
     if (ends.empty()) {
       return named_bytes{{bytes{begin}, it->size}, it->number};
     }
@@ -264,7 +265,7 @@ class allocation_table {
   struct allocation {
     bytes size{};
     std::uint64_t number = 0;
-    std::vector<std::uint64_t> part_ends{};  // from its beginning; empty: not split
+    sequence<std::uint64_t> part_ends{};  // from its beginning; empty: not split
     bool freeing = false;
   };
   struct waiting_free {
@@ -338,7 +339,7 @@ class allocation_table {
   range_allocator space_;
   live_bytes live_;
   detail::offset_map<allocation> allocations_{};
-  std::deque<waiting_free> waiting_{};  // in the order of the launches that they wait for
+  fifo<waiting_free> waiting_{};  // in the order of the launches that they wait for
   std::vector<block_range> changed_{};
   std::uint64_t made_ = 0;  // allocations so far
   bytes allocated_{};

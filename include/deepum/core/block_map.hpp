@@ -5,13 +5,13 @@
 #include <deepum/core/block_record.hpp>
 #include <deepum/core/index_list.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -146,8 +146,8 @@ class block_map {
     std::uint32_t occupied = 0;
     std::uint32_t arriving = 0;
     std::uint32_t leaving = 0;
-    detail::index_list by_migration{};         // resident blocks, least recently migrated first
-    std::vector<std::uint64_t> migrated_at{};  // of each block
+    detail::index_list by_migration{};      // resident blocks, least recently migrated first
+    sequence<std::uint64_t> migrated_at{};  // of each block
     std::uint64_t order = 0;
   };
 
@@ -174,9 +174,9 @@ class block_map {
   [[nodiscard]] const block_copy& here(block_id b) const { return copy(b, device_); }
   [[nodiscard]] const place_ledger& ledger(location at) const { return places_[at.index()]; }
 
-  std::vector<block_record> blocks_;
-  std::vector<block_copy> copies_;  // of each block at each place
-  std::vector<place_ledger> places_;
+  sequence<block_record> blocks_;
+  sequence<block_copy> copies_;  // of each block at each place
+  sequence<place_ledger> places_;
   location device_;
   block_grid grid_;
   bool keeps_home_copy_ = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/hash.hpp>
+#include <deepum/core/sequence.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +10,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -234,10 +234,10 @@ class gap_index {
   std::uint64_t granularity_;
   std::uint64_t block_;
   std::size_t alignments_;  // of small ranges that are told apart; larger ones begin at a block
-  std::vector<node> nodes_{};
+  sequence<node> nodes_{};
   std::uint32_t root_ = none;
   std::uint32_t free_ = none;
-  mutable std::vector<std::uint32_t> path_{};  // of a search; kept for its memory
+  mutable sequence<std::uint32_t> path_{};  // of a search; kept for its memory
   mutable std::uint64_t looked_at_ = 0;
 };
 

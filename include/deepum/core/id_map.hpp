@@ -1,10 +1,10 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -55,7 +55,7 @@ class id_map {
   [[nodiscard]] bytes memory() const { return bytes{values_.capacity() * sizeof(Value)}; }
 
  private:
-  std::vector<Value> values_{};  // by number
+  sequence<Value> values_{};  // by number
 };
 
 }  // namespace detail

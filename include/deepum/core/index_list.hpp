@@ -1,11 +1,11 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -64,7 +64,7 @@ class index_list {
   };
   [[nodiscard]] static std::uint32_t place(std::uint32_t i) { return i + 1; }
 
-  std::vector<link> links_;
+  sequence<link> links_;
 };
 
 }  // namespace detail

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/cxx20.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -69,8 +69,8 @@ class link_calendar {
     return found;
   }
 
-  std::vector<std::uint32_t> room_{};  // by window: blocks that it still has the time for
-  std::vector<std::uint32_t> open_{};  // by window: itself while there is room, else a later one; and one more
+  sequence<std::uint32_t> room_{};  // by window: blocks that it still has the time for
+  sequence<std::uint32_t> open_{};  // by window: itself while there is room, else a later one; and one more
 };
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/block_map.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -149,8 +150,8 @@ class live_bytes {
   }
 
   bytes block_;
-  std::vector<std::uint32_t> allocated_;                // bytes of each block that are allocated
-  std::vector<std::uint32_t> live_;                     // bytes of each block that are allocated and active
+  sequence<std::uint32_t> allocated_;                   // bytes of each block that are allocated
+  sequence<std::uint32_t> live_;                        // bytes of each block that are allocated and active
   std::map<std::uint64_t, std::uint64_t> intervals_{};  // live bytes: begin -> end, merged
   std::uint64_t allocated_bytes_ = 0;                   // of all blocks
   std::uint64_t live_bytes_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <cstdint>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -88,8 +88,8 @@ class offset_map {
 
  private:
   struct page {
-    std::vector<std::uint64_t> offsets{};
-    std::vector<Value> values{};
+    sequence<std::uint64_t> offsets{};
+    sequence<Value> values{};
   };
 
   template <class Found, class Map>
@@ -103,7 +103,7 @@ class offset_map {
   }
   /// The last of ascending offsets that is not above this one; the first where all are. Without a branch that depends
   /// on them: which way a search goes cannot be predicted.
-  [[nodiscard]] static std::size_t last_up_to(const std::vector<std::uint64_t>& offsets, std::uint64_t offset) {
+  [[nodiscard]] static std::size_t last_up_to(const sequence<std::uint64_t>& offsets, std::uint64_t offset) {
     const std::uint64_t* from = offsets.data();
     for (std::size_t n = offsets.size(); n > 1;) {
       const std::size_t half = n / 2;
@@ -135,8 +135,7 @@ class offset_map {
     page& to = pages_[p];
     page& from = pages_[p + 1];
     to.offsets.insert(to.offsets.end(), from.offsets.begin(), from.offsets.end());
-    to.values.insert(to.values.end(), std::make_move_iterator(from.values.begin()),
-                     std::make_move_iterator(from.values.end()));
+    to.values.append(std::make_move_iterator(from.values.begin()), std::make_move_iterator(from.values.end()));
     remove(p + 1);
   }
   void remove(std::size_t p) {
@@ -144,8 +143,8 @@ class offset_map {
     first_.erase(first_.begin() + static_cast<std::ptrdiff_t>(p));
   }
 
-  std::vector<std::uint64_t> first_{};  // offset of each page
-  std::vector<page> pages_{};
+  sequence<std::uint64_t> first_{};  // offset of each page
+  sequence<page> pages_{};
   std::size_t size_ = 0;
 };
 

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/cxx20.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -15,7 +15,7 @@ namespace detail {
 /// Numbers that intervals are added to and whose least is asked for, both in logarithmic time.
 class range_minimum {
  public:
-  explicit range_minimum(const std::vector<std::int64_t>& numbers) {
+  explicit range_minimum(const sequence<std::int64_t>& numbers) {
     while (leaves_ < numbers.size()) {
       leaves_ *= 2;
     }
@@ -70,7 +70,7 @@ class range_minimum {
   }
 
   std::size_t leaves_ = 1;
-  std::vector<node> nodes_{};
+  sequence<node> nodes_{};
 };
 
 }  // namespace detail

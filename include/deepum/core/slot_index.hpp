@@ -1,12 +1,12 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -81,7 +81,7 @@ class slot_index {
     head = slot;
   }
   void grow() {
-    std::vector<std::uint32_t> old(heads_.empty() ? 4 : heads_.size() * 2, none);
+    sequence<std::uint32_t> old(heads_.empty() ? 4 : heads_.size() * 2, none);
     old.swap(heads_);
     for (std::uint32_t slot : old) {
       while (slot != none) {
@@ -92,8 +92,8 @@ class slot_index {
     }
   }
 
-  std::vector<std::uint32_t> heads_;  // a power of two of them, at least one for each slot in the index
-  std::vector<node> nodes_;           // by slot number
+  sequence<std::uint32_t> heads_;  // a power of two of them, at least one for each slot in the index
+  sequence<node> nodes_;           // by slot number
   std::size_t size_ = 0;
 };
 

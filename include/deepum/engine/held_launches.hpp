@@ -1,11 +1,11 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -26,7 +26,7 @@ struct held_launch {
 /// The launches that are held back, in the order in which they asked, and what in flight executes nothing.
 class held_launches {
  public:
-  using iterator = std::vector<held_launch>::iterator;
+  using iterator = sequence<held_launch>::iterator;
 
   [[nodiscard]] iterator begin() { return held_.begin(); }
   [[nodiscard]] iterator end() { return held_.end(); }
@@ -63,7 +63,7 @@ class held_launches {
   }
 
  private:
-  std::vector<held_launch> held_{};
+  sequence<held_launch> held_{};
   std::size_t outer_ = 0;  // launches whose bodies are making one that is held back
   std::size_t holds_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_record.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/transfer_queue.hpp>
 
@@ -107,7 +108,7 @@ class inbox {
   std::vector<message> messages_{};
   std::size_t reported_ = 0;                   // since the last pump
   std::uint32_t next_stream_ = 0;              // the first number that no stream has had
-  std::vector<stream_id> free_streams_{};      // numbers of streams that are over
+  sequence<stream_id> free_streams_{};         // numbers of streams that are over
   std::uint32_t streams_closing_ = 0;          // closed, and not over as far as is known
   bool discards_ = false;                      // are asked for, planned or on their way
   std::uint64_t spare_ = 0;                    // blocks that may come alive, and all that is fits the budget

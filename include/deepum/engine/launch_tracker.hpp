@@ -1,7 +1,9 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -173,8 +174,8 @@ class launch_tracker {
   };
   struct one_stream {
     std::deque<launch_record> launches{};
-    std::deque<finished_launch> finished{};  // the last ones
-    bool forgotten = false;                  // there were more
+    fifo<finished_launch> finished{};  // the last ones
+    bool forgotten = false;            // there were more
     bool closed = false;
     std::size_t place = 0;  // in `busy_`, while launches are in flight
 
@@ -208,7 +209,7 @@ class launch_tracker {
                             [](const launch_record& kept, launch_id wanted) { return kept.id < wanted; });
   }
   // Where a launch is in flight; it is not any more.
-  [[nodiscard]] static std::optional<stream_id> take(std::deque<in_flight_launch>& launches, launch_id id) {
+  [[nodiscard]] static std::optional<stream_id> take(fifo<in_flight_launch>& launches, launch_id id) {
     const auto it = std::lower_bound(launches.begin(), launches.end(), id,
                                      [](const in_flight_launch& f, launch_id wanted) { return f.id < wanted; });
     if (it == launches.end() || it->id != id) {
@@ -245,11 +246,11 @@ class launch_tracker {
   }
 
   std::deque<one_stream> streams_{};
-  std::deque<in_flight_launch> in_flight_{};                      // ascending; without holds
-  std::deque<in_flight_launch> holds_{};                          // ascending
-  std::vector<std::uint16_t> busy_{};                             // streams with launches in flight
+  fifo<in_flight_launch> in_flight_{};                            // ascending; without holds
+  fifo<in_flight_launch> holds_{};                                // ascending
+  sequence<std::uint16_t> busy_{};                                // streams with launches in flight
   std::set<std::pair<nanoseconds, std::uint16_t>> idle_since_{};  // the others: when their last launch finished
-  std::deque<std::uint64_t> incomplete_{};  // numbers of the launches in flight that are not complete, ascending
+  fifo<std::uint64_t> incomplete_{};  // numbers of the launches in flight that are not complete, ascending
   launch_id last_{};
   mutable std::uint64_t streams_visited_ = 0;
 };

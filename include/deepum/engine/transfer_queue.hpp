@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/core/transfer.hpp>
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct transfer_queue {
   std::deque<queue_entry> demanded{};  // by the oldest launch that is held back; made anew whenever something happened
   std::deque<queue_entry> requested{};
   std::deque<queue_entry> planned{};
-  std::vector<outstanding> issued{};
+  sequence<outstanding> issued{};
   std::uint64_t blocks = 0;  // in `issued`
 
   /// What is in progress, the first ones first.

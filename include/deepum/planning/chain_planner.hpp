@@ -1,9 +1,11 @@
 #pragma once
 
 #include <deepum/core/block_map.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/planning/pre_eviction.hpp>
 #include <deepum/prediction/block_table.hpp>
@@ -14,7 +16,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -88,7 +89,7 @@ class chain_planner {
       }
     }
     if (s.in_flight.empty()) {
-      std::erase(busy_, stream.value);
+      erase(busy_, stream.value);
     }
   }
   /// A launch in flight faulted, and another chain begins. Calls `learn(launch_id, execution_id)` before.
@@ -116,7 +117,7 @@ class chain_planner {
         queue_.insert(later, c);
       }
     }
-    std::erase_if(parked_, [&](const chained_block& c) { return range.contains(c.block); });
+    erase_if(parked_, [&](const chained_block& c) { return range.contains(c.block); });
   }
 
   /// @param prefetch  Blocks may be fetched; else room is made for the budget alone.
@@ -175,8 +176,8 @@ class chain_planner {
   struct per_stream {
     std::uint32_t lookahead = 0;
     std::uint64_t finished = 0;
-    std::deque<flight> in_flight{};
-    std::deque<std::uint32_t> expected{};  // blocks, by ordinal from `finished` on
+    fifo<flight> in_flight{};
+    fifo<std::uint32_t> expected{};  // blocks, by ordinal from `finished` on
   };
   struct chained_block {
     block_id block{};
@@ -284,7 +285,7 @@ class chain_planner {
   }
   // The first blocks of the chain that have to be brought in.
   std::size_t collect_missing(const block_map& map) {
-    std::erase_if(parked_, [&](const chained_block& c) { return over(c); });
+    erase_if(parked_, [&](const chained_block& c) { return over(c); });
     for (; !queue_.empty(); queue_.pop_front()) {
       const chained_block& c = queue_.front();
       if (over(c) || map.ready(c.block)) {
@@ -331,14 +332,14 @@ class chain_planner {
   const pair_tables& tables_;
   std::uint32_t default_lookahead_;
   chain_options options_;
-  std::vector<per_stream> streams_{};
-  std::vector<std::uint16_t> busy_{};  // streams with launches in flight
+  sequence<per_stream> streams_{};
+  sequence<std::uint16_t> busy_{};  // streams with launches in flight
   chain chain_{};
-  block_walk walk_{};                     // of the chain, in its launch
-  mutable block_walk survey_{};           // of `all_ready`; kept for its memory
-  std::deque<chained_block> queue_{};     // visited, not known to have arrived
-  std::vector<chained_block> parked_{};   // taken from the queue while their contents were dead
-  std::vector<chained_block> missing_{};  // of those, what this plan may ask for
+  block_walk walk_{};                  // of the chain, in its launch
+  mutable block_walk survey_{};        // of `all_ready`; kept for its memory
+  fifo<chained_block> queue_{};        // visited, not known to have arrived
+  sequence<chained_block> parked_{};   // taken from the queue while their contents were dead
+  sequence<chained_block> missing_{};  // of those, what this plan may ask for
   detail::id_map<block_id, expectation> expected_{};
   std::uint32_t expected_blocks_ = 0;  // expected by a launch that has not finished
 };

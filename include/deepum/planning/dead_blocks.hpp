@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/plan_writer.hpp>
 
 #include <algorithm>
@@ -145,10 +146,10 @@ class dead_blocks {
     append(out, transfer::discard(reason::dead), b, most);
   }
 
-  std::vector<block_range> noted_{};   // not looked at yet
-  std::vector<block_id> on_device_{};  // each once
-  std::vector<bool> listed_{};         // by block: it is there
-  std::vector<bool> asked_{};          // by block: to be forgotten elsewhere
+  std::vector<block_range> noted_{};  // not looked at yet
+  sequence<block_id> on_device_{};    // each once
+  std::vector<bool> listed_{};        // by block: it is there
+  std::vector<bool> asked_{};         // by block: to be forgotten elsewhere
 };
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/id_map.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/dead_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/prediction/launch_predictor.hpp>
@@ -14,7 +15,6 @@
 #include <cstdint>
 #include <functional>
 #include <tuple>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -328,10 +328,10 @@ class next_use_planner {
   detail::id_map<block_id, std::uint64_t> held_by_host_{};  // launches and one more when the host touched it last
 
   // Of the plan being made; kept for their memory.
-  std::vector<missing_block> missing_{};
-  std::vector<victim> victims_{};
-  std::vector<near_launch> nearest_{};
-  std::vector<near_launch> farthest_{};
+  sequence<missing_block> missing_{};
+  sequence<victim> victims_{};
+  sequence<near_launch> nearest_{};
+  sequence<near_launch> farthest_{};
   detail::id_map<block_id, std::uint32_t> planned_{};  // the plan that a block had a part in last
   std::uint32_t plan_number_ = 0;
 };

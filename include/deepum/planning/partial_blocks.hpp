@@ -3,11 +3,11 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/plan_writer.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -27,7 +27,7 @@ class partial_blocks {
   }
   /// Plans the rest of those that are still partial, in the order of addresses, so that they make ranges.
   void write(const block_map& map, plan& out) {
-    std::erase_if(blocks_, [&](block_id b) { return !map[b].partial; });
+    erase_if(blocks_, [&](block_id b) { return !map[b].partial; });
     std::sort(blocks_.begin(), blocks_.end());
     blocks_.erase(std::unique(blocks_.begin(), blocks_.end()), blocks_.end());  // some arrived piece by piece
     const std::uint32_t most = blocks_per_transfer(map);
@@ -39,7 +39,7 @@ class partial_blocks {
   }
 
  private:
-  std::vector<block_id> blocks_{};
+  sequence<block_id> blocks_{};
 };
 
 }  // namespace detail

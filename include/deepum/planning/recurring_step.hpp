@@ -3,7 +3,9 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/step_follower.hpp>
 #include <deepum/planning/step_planning.hpp>
 #include <deepum/prediction/period_detector.hpp>
@@ -11,7 +13,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -205,18 +206,18 @@ class recurring_step {
   std::optional<step_follower> follower_{};
   step_limits limits_{};
   bool write_back_;
-  std::vector<place_and_blocks> planned_last_uses_{};  // that the plan knows
+  sequence<place_and_blocks> planned_last_uses_{};  // that the plan knows
   std::uint64_t issued_ = 0;
   std::uint32_t planned_period_ = 0;
-  std::uint64_t planned_at_ = 0;         // in `issued_`
-  std::deque<std::uint64_t> changes_{};  // of needs, as far as they matter: when, in `issued_`
+  std::uint64_t planned_at_ = 0;   // in `issued_`
+  fifo<std::uint64_t> changes_{};  // of needs, as far as they matter: when, in `issued_`
   std::uint64_t plans_ = 0;
   std::uint64_t finished_ = 0;    // launches, ever
   std::uint64_t generation_ = 0;  // of what recurs: a plan that was begun in an earlier one is not followed
   bool planning_ = false;         // a plan was begun and has not ended
 
   // Of the plan being made; kept for their memory.
-  std::vector<place_and_blocks> last_uses_{};
+  sequence<place_and_blocks> last_uses_{};
   std::vector<block_access> uses_{};
 };
 

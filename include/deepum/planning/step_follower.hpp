@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/dead_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/planning/step_schedule.hpp>
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -268,7 +268,7 @@ class step_follower {
   }
   // Appends the blocks that the launch is the next to use and that are not there. Those that are dead, or on their way
   // out, are looked at again when that is over.
-  void append_missing_of(const block_map& map, std::uint64_t at, std::vector<missing_block>& out) const {
+  void append_missing_of(const block_map& map, std::uint64_t at, sequence<missing_block>& out) const {
     const step_segments& step = schedule_.step();
     for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
       const bool returns = step.gaps()[step.gap_before(gap)].returns;
@@ -412,18 +412,18 @@ class step_follower {
   std::uint32_t blocks_each_way_;
   std::uint32_t saturating_blocks_;
   std::uint32_t most_write_backs_;
-  std::vector<std::uint32_t> segment_of_;  // by block; none: the step does not use it
-  detail::unplanned_blocks unplanned_{};   // on the device, and not used by the step
-  std::uint64_t now_ = 0;                  // launches that have finished since
-  std::uint64_t writes_end_ = 0;           // the first launch whose first writes get no room yet, as `now_`
-  std::uint64_t fetched_ = 0;              // the farthest launch that anything has been fetched for, as `now_`
+  sequence<std::uint32_t> segment_of_;    // by block; none: the step does not use it
+  detail::unplanned_blocks unplanned_{};  // on the device, and not used by the step
+  std::uint64_t now_ = 0;                 // launches that have finished since
+  std::uint64_t writes_end_ = 0;          // the first launch whose first writes get no room yet, as `now_`
+  std::uint64_t fetched_ = 0;             // the farthest launch that anything has been fetched for, as `now_`
 
   // The missing blocks, found little by little.
-  std::vector<missing_block> missing_{};  // for launches before `looked_`, in the order of need; not all still is
-  std::size_t done_ = 0;                  // of those: the first ones, which are over
-  std::uint64_t looked_ = 0;              // the first launch that has not been looked at, as `now_`
-  std::vector<std::uint64_t> recheck_{};  // launches before it that have to be looked at again
-  std::uint64_t all_back_of_ = nowhere;   // a launch for which so many blocks as can come back have, as `now_`
+  sequence<missing_block> missing_{};    // for launches before `looked_`, in the order of need; not all still is
+  std::size_t done_ = 0;                 // of those: the first ones, which are over
+  std::uint64_t looked_ = 0;             // the first launch that has not been looked at, as `now_`
+  sequence<std::uint64_t> recheck_{};    // launches before it that have to be looked at again
+  std::uint64_t all_back_of_ = nowhere;  // a launch for which so many blocks as can come back have, as `now_`
   std::uint32_t all_back_ = 0;
 
   // Since the last plan.
@@ -437,12 +437,12 @@ class step_follower {
   std::uint64_t left_ = 0;     // blocks
 
   // Of the plan being made; kept for their memory.
-  std::vector<missing_block> found_{};
-  std::vector<block_id> wanted_{};
-  std::vector<block_id> leaving_{};
+  sequence<missing_block> found_{};
+  sequence<block_id> wanted_{};
+  sequence<block_id> leaving_{};
   std::size_t for_issued_ = 0;  // of those: for launches that are issued
   std::size_t urgent_ = 0;      // of those: for launches that could begin next, or that the plan has room for by now
-  std::vector<std::uint32_t> order_{};
+  sequence<std::uint32_t> order_{};
 };
 
 }  // namespace v0

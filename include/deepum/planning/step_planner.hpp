@@ -2,6 +2,7 @@
 
 #include <deepum/core/link_calendar.hpp>
 #include <deepum/core/range_minimum.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/step_segments.hpp>
 #include <deepum/planning/step_styles.hpp>
 #include <deepum/planning/step_timer.hpp>
@@ -14,7 +15,6 @@
 #include <limits>
 #include <queue>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -23,10 +23,10 @@ inline namespace v0 {
 struct step_plan {
   /// By gap of the segments: blocks that leave in it. They are the first ones of the segment, so that those that leave
   /// in several gaps are the same.
-  std::vector<std::uint32_t> leaves{};
+  sequence<std::uint32_t> leaves{};
   /// By launch: blocks on the device while it runs, if each block that leaves is gone at once and comes back at its
   /// next use. At most the budget, or what the launch itself uses.
-  std::vector<std::uint32_t> occupied{};
+  sequence<std::uint32_t> occupied{};
   /// Blocks that come back in a step.
   std::uint64_t returning = 0;
 
@@ -58,10 +58,10 @@ void for_each_interval(const step_gap& gap, std::uint32_t launches, Visit&& visi
 }
 
 /// Blocks on the device at each launch. @param leaves  By gap; empty: none.
-[[nodiscard]] inline std::vector<std::uint32_t> occupied_at(const step_segments& step,
-                                                            const std::vector<std::uint32_t>& leaves) {
+[[nodiscard]] inline sequence<std::uint32_t> occupied_at(const step_segments& step,
+                                                         const sequence<std::uint32_t>& leaves) {
   // Differences from launch to launch; they wrap as unsigned numbers do.
-  std::vector<std::uint32_t> change(std::size_t{step.launches()} + 1, 0);
+  sequence<std::uint32_t> change(std::size_t{step.launches()} + 1, 0);
   for (std::size_t i = 0; i != step.gaps().size(); ++i) {
     const step_gap& gap = step.gaps()[i];
     const std::uint32_t stays = step.blocks_of(gap).count - (leaves.empty() ? 0 : leaves[i]);
@@ -70,7 +70,7 @@ void for_each_interval(const step_gap& gap, std::uint32_t launches, Visit&& visi
       change[end] -= stays;
     });
   }
-  std::vector<std::uint32_t> occupied(step.launches());
+  sequence<std::uint32_t> occupied(step.launches());
   std::uint32_t held = 0;
   for (std::uint32_t k = 0; k != step.launches(); ++k) {
     held += change[k];
@@ -123,7 +123,7 @@ class step_planner {
       return a.end != b.end ? a.end < b.end : a.gap < b.gap;
     }
   };
-  using candidates = std::priority_queue<candidate, std::vector<candidate>, goes_later>;
+  using candidates = std::priority_queue<candidate, sequence<candidate>, goes_later>;
 
   [[nodiscard]] bool spreads() const { return style_.window.count() != 0; }
   [[nodiscard]] std::uint32_t stays(std::uint32_t gap) const {
@@ -310,13 +310,13 @@ class step_planner {
   // Around a cycle the choice may have made more room than is needed. Blocks that fit stay after all, short gaps first:
   // they cost the link as much as long ones and take less room.
   void restore() {
-    std::vector<std::int64_t> room(step_.launches());
-    const std::vector<std::uint32_t> occupied = occupied_at(step_, plan_.leaves);
+    sequence<std::int64_t> room(step_.launches());
+    const sequence<std::uint32_t> occupied = occupied_at(step_, plan_.leaves);
     for (std::uint32_t k = 0; k != step_.launches(); ++k) {
       room[k] = static_cast<std::int64_t>(wanted_[k]) - occupied[k];
     }
     range_minimum least(room);
-    std::vector<std::uint32_t> order;
+    sequence<std::uint32_t> order;
     for (std::uint32_t gap = 0; gap != plan_.leaves.size(); ++gap) {
       if (plan_.leaves[gap] != 0) {
         order.push_back(gap);
@@ -343,17 +343,17 @@ class step_planner {
   step_limits limits_;
   plan_style style_;
   step_plan plan_{};
-  std::vector<std::uint32_t> wanted_{};  // by launch: blocks on the device at most, as far as that is possible
+  sequence<std::uint32_t> wanted_{};  // by launch: blocks on the device at most, as far as that is possible
 
   link_calendar inward_{};
   link_calendar outward_{};
-  std::vector<std::uint32_t> window_of_{};    // by launch: in which it begins, and the step ends
-  std::vector<std::uint32_t> since_write_{};  // by gap
-  std::vector<std::uint32_t> last_left_{};    // by segment: the gap in which blocks left last
+  sequence<std::uint32_t> window_of_{};    // by launch: in which it begins, and the step ends
+  sequence<std::uint32_t> since_write_{};  // by gap
+  sequence<std::uint32_t> last_left_{};    // by segment: the gap in which blocks left last
 
-  std::uint32_t position_ = 0;           // launches since the choice began
-  std::uint32_t held_ = 0;               // blocks that gaps hold there
-  std::vector<std::uint32_t> ending_{};  // by position: of those, blocks whose gap ends
+  std::uint32_t position_ = 0;        // launches since the choice began
+  std::uint32_t held_ = 0;            // blocks that gaps hold there
+  sequence<std::uint32_t> ending_{};  // by position: of those, blocks whose gap ends
   candidates ordinary_{};
   candidates late_{};   // they return when the link is busy
   candidates stuck_{};  // they could not be taken out in time

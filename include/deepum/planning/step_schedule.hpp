@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/step_planner.hpp>
 #include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>
@@ -9,7 +10,6 @@
 #include <limits>
 #include <set>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -35,9 +35,9 @@ class reach_finder {
         claimed_(plan.leaves.size()) {}
 
   /// Cost: each gap is claimed once; O(g log n) for g gaps and n launches.
-  [[nodiscard]] std::vector<fetch_reach> find() {
+  [[nodiscard]] sequence<fetch_reach> find() {
     const std::uint32_t n = step_.launches();
-    std::vector<fetch_reach> all(n);
+    sequence<fetch_reach> all(n);
     std::uint32_t ahead = 0;  // launches after k whose returns are claimed
     for (std::uint32_t k = 0; k != n; ++k) {
       std::int64_t part = 0;
@@ -60,8 +60,8 @@ class reach_finder {
   }
 
  private:
-  static std::vector<std::int64_t> free_at(const step_plan& plan, std::uint32_t budget) {
-    std::vector<std::int64_t> free;
+  static sequence<std::int64_t> free_at(const step_plan& plan, std::uint32_t budget) {
+    sequence<std::int64_t> free;
     free.reserve(plan.occupied.size());
     for (const std::uint32_t occupied : plan.occupied) {
       free.push_back(static_cast<std::int64_t>(budget) - occupied);
@@ -118,8 +118,8 @@ class reach_finder {
 
   const step_segments& step_;
   const step_plan& plan_;
-  range_minimum free_;                  // by launch: room that neither the plan nor a claim takes
-  std::vector<std::uint32_t> claimed_;  // by gap: launches over which its return is claimed
+  range_minimum free_;               // by launch: room that neither the plan nor a claim takes
+  sequence<std::uint32_t> claimed_;  // by gap: launches over which its return is claimed
 };
 
 }  // namespace detail
@@ -268,12 +268,12 @@ class step_schedule {
 
   step_segments step_;
   step_plan plan_;
-  std::vector<fetch_reach> reach_;       // by launch
-  std::vector<std::uint64_t> due_;       // by segment: when the gap that is open ends
-  std::vector<std::uint64_t> next_use_;  // by segment: in `clock_`
+  sequence<fetch_reach> reach_;       // by launch
+  sequence<std::uint64_t> due_;       // by segment: when the gap that is open ends
+  sequence<std::uint64_t> next_use_;  // by segment: in `clock_`
   std::set<std::pair<std::uint64_t, std::uint32_t>>
-      away_{};                               // gaps that are open in which blocks leave, by when they end
-  std::vector<std::uint32_t> write_back_{};  // by gap
+      away_{};                            // gaps that are open in which blocks leave, by when they end
+  sequence<std::uint32_t> write_back_{};  // by gap
   std::set<std::pair<std::uint64_t, std::uint32_t>>
       staying_{};  // gaps that are open in which nothing leaves, by when they end
   std::uint32_t position_ = 0;

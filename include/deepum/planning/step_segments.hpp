@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/prediction/footprint.hpp>
 #include <deepum/units.hpp>
@@ -73,7 +74,7 @@ class step_description {
     std::size_t first_use = 0;
     std::size_t first_last_use = 0;
   };
-  std::vector<entry> launches_{};
+  sequence<entry> launches_{};
   std::vector<block_access> uses_{};
   std::vector<block_range> last_uses_{};
 };
@@ -107,8 +108,8 @@ class step_segments {
     expects(launches_ <= std::numeric_limits<std::uint32_t>::max() / 4, "a step has more launches than can be counted");
     add_up_times(described);
     const pieces cut = cut_into_pieces(described);
-    std::vector<std::uint32_t> first_gap;
-    std::vector<step_gap> gaps = find_gaps(described, cut, first_gap);
+    sequence<std::uint32_t> first_gap;
+    sequence<step_gap> gaps = find_gaps(described, cut, first_gap);
     end_at_deaths(described, cut, first_gap, gaps);
     join_pieces(cut, first_gap, gaps);
     sort_by_launch();
@@ -147,9 +148,9 @@ class step_segments {
  private:
   // The blocks, cut wherever the blocks of a use begin or end. No two blocks of a piece are treated differently.
   struct pieces {
-    std::uint32_t origin = 0;               // the lowest block
-    std::vector<std::uint32_t> of_block{};  // from the lowest block on, and one more
-    std::vector<std::uint32_t> first{};     // by piece: its first block, and one more
+    std::uint32_t origin = 0;            // the lowest block
+    sequence<std::uint32_t> of_block{};  // from the lowest block on, and one more
+    sequence<std::uint32_t> first{};     // by piece: its first block, and one more
 
     [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(first.size() - 1); }
     [[nodiscard]] std::uint32_t end() const { return origin + static_cast<std::uint32_t>(of_block.size() - 1); }
@@ -221,11 +222,11 @@ class step_segments {
   }
 
   // The gaps of all pieces, as if nothing died. `first_gap`: by piece, and one more.
-  [[nodiscard]] std::vector<step_gap> find_gaps(const step_description& step, const pieces& cut,
-                                                std::vector<std::uint32_t>& first_gap) {
+  [[nodiscard]] sequence<step_gap> find_gaps(const step_description& step, const pieces& cut,
+                                             sequence<std::uint32_t>& first_gap) {
     // How often each piece is used; a launch that names it twice counts once.
-    std::vector<std::uint32_t> uses(cut.count(), 0);
-    std::vector<std::uint32_t> used_by(cut.count(), launches_);
+    sequence<std::uint32_t> uses(cut.count(), 0);
+    sequence<std::uint32_t> used_by(cut.count(), launches_);
     need_.assign(launches_, 0);
     for (std::uint32_t k = 0; k != launches_; ++k) {
       for (const block_access& use : step[k].uses) {
@@ -247,7 +248,7 @@ class step_segments {
       std::uint32_t launch = 0;
       access mode = access::read;
     };
-    std::vector<piece_use> all(first_gap.back());
+    sequence<piece_use> all(first_gap.back());
     std::fill(uses.begin(), uses.end(), 0);
     for (std::uint32_t k = 0; k != launches_; ++k) {
       for (const block_access& use : step[k].uses) {
@@ -263,7 +264,7 @@ class step_segments {
       }
     }
 
-    std::vector<step_gap> gaps;
+    sequence<step_gap> gaps;
     gaps.reserve(all.size());
     for (std::uint32_t p = 0; p != cut.count(); ++p) {
       for (std::uint32_t i = first_gap[p]; i != first_gap[p + 1]; ++i) {
@@ -280,8 +281,8 @@ class step_segments {
   }
 
   // A gap holds room no longer than its contents live.
-  void end_at_deaths(const step_description& step, const pieces& cut, const std::vector<std::uint32_t>& first_gap,
-                     std::vector<step_gap>& gaps) const {
+  void end_at_deaths(const step_description& step, const pieces& cut, const sequence<std::uint32_t>& first_gap,
+                     sequence<step_gap>& gaps) const {
     for (std::uint32_t k = 0; k != launches_; ++k) {
       for (const block_range last_use : step[k].last_uses) {
         cut.for_each(last_use, [&](std::uint32_t p) {
@@ -301,7 +302,7 @@ class step_segments {
   }
 
   // Adjacent pieces that are treated alike become one segment.
-  void join_pieces(const pieces& cut, const std::vector<std::uint32_t>& first_gap, const std::vector<step_gap>& gaps) {
+  void join_pieces(const pieces& cut, const sequence<std::uint32_t>& first_gap, const sequence<step_gap>& gaps) {
     const auto alike = [&](const step_segment& s, std::uint32_t p) {
       return s.blocks.end_value() == cut.first[p] &&
              std::equal(gaps.begin() + first_gap[p], gaps.begin() + first_gap[p + 1], gaps_.begin() + s.first_gap,
@@ -336,7 +337,7 @@ class step_segments {
     for (std::uint32_t k = 0; k != launches_; ++k) {
       first_by_launch_[k + 1] += first_by_launch_[k];
     }
-    std::vector<std::uint32_t> place = first_by_launch_;
+    sequence<std::uint32_t> place = first_by_launch_;
     by_launch_.resize(gaps_.size());
     for (std::uint32_t i = 0; i != gaps_.size(); ++i) {
       by_launch_[place[gaps_[i].launch]++] = i;
@@ -349,12 +350,12 @@ class step_segments {
   }
 
   std::uint32_t launches_;
-  std::vector<nanoseconds> begin_{};   // by launch, and one more
-  std::vector<std::uint32_t> need_{};  // by launch
-  std::vector<step_segment> segments_{};
-  std::vector<step_gap> gaps_{};
-  std::vector<std::uint32_t> first_by_launch_{};  // into by_launch_, and one more
-  std::vector<std::uint32_t> by_launch_{};        // places in gaps_
+  sequence<nanoseconds> begin_{};   // by launch, and one more
+  sequence<std::uint32_t> need_{};  // by launch
+  sequence<step_segment> segments_{};
+  sequence<step_gap> gaps_{};
+  sequence<std::uint32_t> first_by_launch_{};  // into by_launch_, and one more
+  sequence<std::uint32_t> by_launch_{};        // places in gaps_
 };
 
 }  // namespace v0

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/step_segments.hpp>
 #include <deepum/units.hpp>
 
@@ -7,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -36,8 +36,8 @@ class step_timer {
  public:
   /// @param leaves    By gap: blocks that leave in it.
   /// @param occupied  By launch: blocks on the device, if those that leave are gone at once.
-  step_timer(const step_segments& segments, const step_limits& limits, const std::vector<std::uint32_t>& leaves,
-             const std::vector<std::uint32_t>& occupied)
+  step_timer(const step_segments& segments, const step_limits& limits, const sequence<std::uint32_t>& leaves,
+             const sequence<std::uint32_t>& occupied)
       : step_(segments),
         limits_(limits),
         arriving_(segments.launches()),
@@ -55,9 +55,9 @@ class step_timer {
   }
 
   /// By launch when it begins to wait or to run, since the step began, in nanoseconds; and when the step ends.
-  [[nodiscard]] std::vector<double> begins() const {
+  [[nodiscard]] sequence<double> begins() const {
     const std::uint32_t n = step_.launches();
-    std::vector<double> begins(std::size_t{n} + 1);
+    sequence<double> begins(std::size_t{n} + 1);
     // In a first step nothing is early; from the second one on they are alike.
     double out = 0;    // blocks that should have left and have not
     double early = 0;  // blocks that are there for launches that have not begun
@@ -87,7 +87,7 @@ class step_timer {
 
   // Of the blocks of a segment, the first ones leave. The host's copy of some of these is current from when they left
   // until they are written.
-  void add_copies_out(const std::vector<std::uint32_t>& leaves) {
+  void add_copies_out(const sequence<std::uint32_t>& leaves) {
     for (const step_segment& s : step_.segments()) {
       std::uint32_t current = s.blocks.count;
       for (std::uint32_t i = 0; i != 2 * s.gap_count; ++i) {
@@ -114,11 +114,10 @@ class step_timer {
 
   const step_segments& step_;
   step_limits limits_;
-  std::vector<double> arriving_;  // by launch: blocks that return for it
-  std::vector<double> leaving_;   // by launch: blocks that have to be copied out and may be when it has run
-  std::vector<double> free_;      // by launch: blocks of the budget that the plan does not use
-  std::vector<double>
-      most_early_;  // by launch: blocks that may be there for it and those after it when it has not begun
+  sequence<double> arriving_;    // by launch: blocks that return for it
+  sequence<double> leaving_;     // by launch: blocks that have to be copied out and may be when it has run
+  sequence<double> free_;        // by launch: blocks of the budget that the plan does not use
+  sequence<double> most_early_;  // by launch: blocks that may be there for it and those after it when it has not begun
 };
 
 }  // namespace detail

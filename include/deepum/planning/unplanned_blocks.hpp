@@ -3,11 +3,11 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/units.hpp>
 
 #include <cstdint>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -27,14 +27,14 @@ class unplanned_blocks {
  public:
   /// A block came to the device.
   void arrived(block_id b) {
-    std::erase(blocks_, b);
+    erase(blocks_, b);
     blocks_.push_back(b);
   }
   /// Plans that up to `count` of them leave, those first that came first: what came last has just been needed.
   /// @returns  How many.
   std::int64_t give_room(const block_map& map, std::int64_t count, plan& out) {
     std::int64_t made = 0;
-    std::erase_if(blocks_, [&](block_id b) { return !map.resident(b); });
+    erase_if(blocks_, [&](block_id b) { return !map.resident(b); });
     for (const block_id b : blocks_) {
       if (made == count) {
         break;
@@ -50,7 +50,7 @@ class unplanned_blocks {
   [[nodiscard]] bytes memory() const { return bytes{blocks_.capacity() * sizeof(block_id)}; }
 
  private:
-  std::vector<block_id> blocks_{};  // in the order in which they came
+  sequence<block_id> blocks_{};  // in the order in which they came
 };
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/index_list.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/planning/dead_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/policy/policy.hpp>
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -117,7 +117,7 @@ class lru_policy final : public policy {
   std::deque<launch_record> in_flight_{};
   detail::dead_blocks dead_{};
   detail::index_list by_use_{};  // blocks in the order of their last use
-  std::vector<block_id> missing_{};
+  sequence<block_id> missing_{};
   detail::plan_gate gate_{};
   std::uint64_t launches_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <deepum/core/archive.hpp>
 #include <deepum/core/block.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/core/slot_index.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -13,7 +14,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -196,9 +196,9 @@ class block_table {
   block_table_shape shape_;
   std::optional<block_id> start_{};
   std::optional<block_id> end_{};
-  std::vector<block_id> cells_{};             // rows in the order in which they came into use
-  std::vector<std::uint32_t> row_numbers_{};  // of those
-  detail::slot_index row_index_{};            // row number -> place in those
+  sequence<block_id> cells_{};             // rows in the order in which they came into use
+  sequence<std::uint32_t> row_numbers_{};  // of those
+  detail::slot_index row_index_{};         // row number -> place in those
 };
 
 }  // namespace v0

@@ -4,6 +4,7 @@
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/index_list.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/core/slot_index.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -11,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -143,9 +143,9 @@ class execution_id_table {
 
   recognition how_;
   std::uint32_t max_ids_;
-  std::vector<entry> entries_{entry{}};  // by ID
-  detail::index_list by_sight_{};        // IDs, least recently seen first
-  detail::slot_index index_;             // by exact hash
+  sequence<entry> entries_{entry{}};  // by ID
+  detail::index_list by_sight_{};     // IDs, least recently seen first
+  detail::slot_index index_;          // by exact hash
 };
 
 }  // namespace v0

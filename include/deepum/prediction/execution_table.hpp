@@ -5,6 +5,7 @@
 #include <deepum/core/hash.hpp>
 #include <deepum/core/id_map.hpp>
 #include <deepum/core/index_list.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/core/slot_index.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -195,7 +195,7 @@ class execution_table {
   };
   struct group_level {
     detail::slot_index newest{};
-    std::vector<link> links{};  // by slot
+    sequence<link> links{};  // by slot
   };
 
   [[nodiscard]] std::uint32_t newest(unsigned level, const correlation& c) const {
@@ -279,9 +279,9 @@ class execution_table {
   unsigned lowest_;  // level
   std::size_t max_records_;
   std::size_t records_ = 0;
-  std::vector<correlation> pool_{};
-  detail::index_list by_age_{};        // slots of the pool, least recently recorded first
-  std::vector<std::uint32_t> free_{};  // other ones
+  sequence<correlation> pool_{};
+  detail::index_list by_age_{};     // slots of the pool, least recently recorded first
+  sequence<std::uint32_t> free_{};  // other ones
   std::array<group_level, whole_record + 1> levels_{};
   detail::id_map<execution_id, std::uint32_t> mentions_{};  // how often the records name an ID
 };

@@ -5,6 +5,7 @@
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -15,7 +16,6 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -228,8 +228,8 @@ class footprint {
     }
   }
 
-  std::vector<footprint_entry> entries_{};  // in first-touch order
-  std::vector<std::uint32_t> by_block_{};   // their places in that order, sorted by block
+  sequence<footprint_entry> entries_{};  // in first-touch order
+  sequence<std::uint32_t> by_block_{};   // their places in that order, sorted by block
   std::uint32_t blocks_ = 0;
 };
 

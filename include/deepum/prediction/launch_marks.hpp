@@ -1,12 +1,12 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -27,7 +27,7 @@ class launch_marks {
     if (length <= words_.size() * word_bits) {
       return;
     }
-    std::vector<std::uint64_t> old(std::bit_ceil(length + word_bits) / word_bits);
+    sequence<std::uint64_t> old(std::bit_ceil(length + word_bits) / word_bits);
     old.swap(words_);
     if (count_ != 0) {
       for (std::size_t i = 0; i != old.size() * word_bits; ++i) {
@@ -77,12 +77,12 @@ class launch_marks {
  private:
   static constexpr position word_bits = 64;
 
-  static std::size_t slot(position at, const std::vector<std::uint64_t>& words) {
+  static std::size_t slot(position at, const sequence<std::uint64_t>& words) {
     return (at / word_bits) & (words.size() - 1);
   }
   static std::uint64_t bit(position at) { return std::uint64_t{1} << (at % word_bits); }
 
-  std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(1);  // a power of two, around
+  sequence<std::uint64_t> words_ = sequence<std::uint64_t>(1);  // a power of two, around
   std::size_t count_ = 0;
 };
 

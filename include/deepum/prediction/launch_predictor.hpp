@@ -4,6 +4,7 @@
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/prediction/execution_table.hpp>
 #include <deepum/prediction/footprint_predictor.hpp>
 #include <deepum/prediction/history.hpp>
@@ -87,7 +88,7 @@ class launch_predictor {
     history_.close(stream);
     if (at(stream).ahead) {
       deactivate(stream.value);
-      std::erase(active_, stream.value);
+      erase(active_, stream.value);
     }
     at(stream) = fresh();
   }
@@ -234,7 +235,7 @@ class launch_predictor {
 
   /// Numbers of the streams with launches ahead, ascending: those with launches in flight, and of the idle ones some
   /// that launched last.
-  [[nodiscard]] const std::vector<std::uint16_t>& active() const { return active_; }
+  [[nodiscard]] const sequence<std::uint16_t>& active() const { return active_; }
   [[nodiscard]] stream_forecast& stream(std::uint16_t number) { return streams_[stream_id{number}]; }
   /// Launches of other streams since the last one of a stream that has nothing in flight.
   [[nodiscard]] std::uint64_t idle_for(const stream_forecast& s) const {
@@ -382,7 +383,7 @@ class launch_predictor {
           idle_.begin(), idle_.begin() + idle_streams_followed, idle_.end(),
           [this](std::uint16_t a, std::uint16_t b) { return stream(a).last_issue > stream(b).last_issue; });
       std::for_each(idle_.begin() + idle_streams_followed, idle_.end(), [this](std::uint16_t i) { deactivate(i); });
-      std::erase_if(active_, [this](std::uint16_t i) { return !stream(i).ahead; });
+      erase_if(active_, [this](std::uint16_t i) { return !stream(i).ahead; });
     }
     active_reviewed_at_ = std::max(2 * active_.size(), 2 * idle_streams_followed);
   }
@@ -401,10 +402,10 @@ class launch_predictor {
   history history_;
   footprint_predictor needs_{};
   detail::id_map<stream_id, stream_forecast> streams_{};
-  std::vector<std::uint16_t> active_{};
+  sequence<std::uint16_t> active_{};
   std::size_t active_reviewed_at_ = 2 * idle_streams_followed;
-  std::vector<std::uint16_t> idle_{};     // of a review; kept for its memory
-  std::vector<execution_id> outdated_{};  // their needs are known better than `ahead` says
+  sequence<std::uint16_t> idle_{};     // of a review; kept for its memory
+  sequence<execution_id> outdated_{};  // their needs are known better than `ahead` says
   bool tracks_uses_ = true;
   bool rests_ = false;  // nothing was missing when a plan looked far ahead, and nothing has left the device since
   std::uint64_t last_departure_ = 0;  // in `launches_`

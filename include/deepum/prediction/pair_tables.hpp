@@ -5,6 +5,7 @@
 #include <deepum/core/execution_id.hpp>
 #include <deepum/core/id_map.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/prediction/block_table.hpp>
 #include <deepum/units.hpp>
 
@@ -15,7 +16,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -73,7 +73,7 @@ class block_walk {
 
  private:
   const block_table* table_ = nullptr;
-  std::vector<block_id> found_{};                      // in the order of visits
+  sequence<block_id> found_{};                         // in the order of visits
   std::size_t expanded_ = 0;                           // of those: their successors have been looked at
   std::size_t given_ = 0;                              // of those: returned by next()
   detail::id_map<block_id, std::uint32_t> visited_{};  // the walk that visited it last
@@ -116,7 +116,7 @@ class pair_tables {
   /// The ID will mean another launch.
   void forget(execution_id id) {
     by_id_.reset(id);
-    std::erase_if(runs_, [&](const run& r) { return r.id == id; });
+    erase_if(runs_, [&](const run& r) { return r.id == id; });
   }
 
   /// Appends the tables of all launches. Runs that are not over have taught nothing yet.
@@ -187,7 +187,7 @@ class pair_tables {
   struct run {
     launch_id launch{};
     execution_id id{};
-    std::vector<block_id> faults{};
+    sequence<block_id> faults{};
   };
 
   entry& table_of(execution_id id) {
@@ -207,11 +207,10 @@ class pair_tables {
     return runs_.back();
   }
 
-  void learn(entry& e, std::vector<block_id>& faults) {
+  void learn(entry& e, sequence<block_id>& faults) {
     block_table& table = e.table;
     walk_.stop();
-    std::erase_if(faults,
-                  [&](block_id b) { return !walk_.visit(b); });  // a block that faulted again was evicted meanwhile
+    erase_if(faults, [&](block_id b) { return !walk_.visit(b); });  // a block that faulted again was evicted meanwhile
     const bool unserved = !table.start() || std::find(faults.begin(), faults.end(), *table.start()) != faults.end();
     if (unserved && faults.size() >= e.most_faults) {
       e.most_faults = faults.size();
@@ -236,7 +235,7 @@ class pair_tables {
 
   block_table_shape shape_;
   detail::id_map<execution_id, std::unique_ptr<entry>> by_id_{};
-  std::vector<run> runs_{};  // of launches in flight
+  sequence<run> runs_{};  // of launches in flight
   block_walk walk_{};
 };
 

@@ -2,8 +2,10 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/hash.hpp>
 #include <deepum/core/id_map.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -12,8 +14,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -153,7 +153,7 @@ class period_detector {
 
   // The launches that are remembered become twice as many.
   void grow() {
-    std::vector<execution_id> before(2 * ids_.size());
+    sequence<execution_id> before(2 * ids_.size());
     before.swap(ids_);
     const std::uint64_t oldest = issued_ - before.size();
     for (std::uint64_t i = oldest; i != issued_; ++i) {
@@ -275,13 +275,13 @@ class period_detector {
   static constexpr std::size_t first_size = 16384;  // launches that are remembered at first
 
   std::uint32_t longest_;
-  std::size_t most_ = 0;               // launches that are remembered at most
-  std::vector<execution_id> ids_{};    // the last ones, in a ring
-  std::vector<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
+  std::size_t most_ = 0;            // launches that are remembered at most
+  sequence<execution_id> ids_{};    // the last ones, in a ring
+  sequence<std::uint32_t> seen_{};  // by hash of four launches: when they came last; may be any other four
   detail::id_map<execution_id, std::uint64_t>
       since_{};  // launches issued before an ID got its meaning; few ever change
   static constexpr std::size_t few_last_uses = 4096;
-  std::deque<last_use_note> last_uses_{};
+  fifo<last_use_note> last_uses_{};
   std::size_t last_uses_at_once_ = 0;                   // the last ones, all after the same launch
   std::size_t most_last_uses_at_once_ = few_last_uses;  // until they are merged
   std::uint64_t issued_ = 0;

@@ -3,7 +3,9 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/execution_id.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/prediction/footprint_predictor.hpp>
 #include <deepum/prediction/launch_marks.hpp>
 
@@ -11,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -287,7 +288,7 @@ class upcoming_launches {
   }
 
   void forget_uses() {
-    std::vector<use>{}.swap(pool_);
+    sequence<use>{}.swap(pool_);
     free_ = none;
     use_count_ = 0;
     parts_.clear();
@@ -301,14 +302,14 @@ class upcoming_launches {
 
   bool tracks_uses_;
   working_set nothing_ = std::make_shared<const std::vector<block_range>>();
-  std::deque<upcoming_launch> launches_{};
+  fifo<upcoming_launch> launches_{};
   detail::launch_marks missing_{};  // on launches that may be the next to use a block which is not on the device
   detail::launch_marks kept_{};     // and one which is
   std::size_t issued_ = 0;
-  position head_ = 0;                           // of launches_[0]
-  std::vector<std::unique_ptr<part>> parts_{};  // by block
+  position head_ = 0;                        // of launches_[0]
+  sequence<std::unique_ptr<part>> parts_{};  // by block
   std::size_t part_count_ = 0;
-  std::vector<use> pool_{};
+  sequence<use> pool_{};
   std::uint32_t free_ = none;
   std::size_t use_count_ = 0;
   bool unused_ = false;

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/managed_space.hpp>
 
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -26,8 +26,8 @@ class active_walks {
   void poison(managed_block b);
 
  private:
-  std::vector<const walk*> active_;
-  std::vector<std::pair<const walk*, managed_block>> poison_later_;
+  sequence<const walk*> active_;
+  sequence<std::pair<const walk*, managed_block>> poison_later_;
 };
 
 }  // namespace sim

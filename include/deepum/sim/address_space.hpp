@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/sim/contents.hpp>
 #include <deepum/sim/event_loop.hpp>
@@ -45,7 +46,7 @@ struct segment {
 struct walk {
   std::string name{};
   std::uint64_t launch = 0;
-  std::vector<segment> segments{};
+  sequence<segment> segments{};
   std::size_t position = 0;
 
   [[nodiscard]] bool touches(const address_space& space, block_id b) const;

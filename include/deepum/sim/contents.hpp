@@ -1,11 +1,11 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -85,7 +85,7 @@ class contents {
   bytes capacity_;
   range newest_;
   range older_;
-  std::vector<std::uint32_t> let_in_{};  // how often each block is; empty: not guarded
+  sequence<std::uint32_t> let_in_{};  // how often each block is; empty: not guarded
 };
 
 }  // namespace sim

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/sim/device_counters.hpp>
 #include <deepum/sim/event_loop.hpp>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <map>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -55,7 +55,7 @@ class device_memory {
   /// As `take_room`, and then it is the block's.
   [[nodiscard]] room take_room_for(managed_block b, urgency who, const action_type& retry);
   /// These blocks are being served on behalf of a fault: they keep their room until the next call.
-  void keep(std::vector<managed_block> served) { kept_ = std::move(served); }
+  void keep(sequence<managed_block> served) { kept_ = std::move(served); }
   /// @}
 
   /// @name Motion
@@ -100,7 +100,7 @@ class device_memory {
   std::uint64_t order_ = 0;
   nanoseconds copied_since_{};                       ///< of the copy to the host that ended last
   std::map<std::uint64_t, managed_block> migrated_;  ///< least recently migrated first
-  std::vector<managed_block> kept_;
+  sequence<managed_block> kept_;
 };
 
 }  // namespace sim

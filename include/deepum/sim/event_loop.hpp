@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
@@ -9,7 +10,6 @@
 #include <functional>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -112,8 +112,8 @@ class event_loop {
   nanoseconds now_{};
   nanoseconds limit_{};
   std::uint64_t sequence_ = 0;
-  std::vector<event> heap_;
-  std::vector<action> motion_waiters_;
+  sequence<event> heap_;
+  sequence<action> motion_waiters_;
 };
 
 }  // namespace sim

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/event_loop.hpp>
@@ -8,14 +10,12 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -73,7 +73,7 @@ struct stream_state {
   explicit stream_state(address_space& addresses) : space(&addresses) {}
 
   address_space* space;  ///< whose engine hears of the launches
-  std::deque<std::unique_ptr<operation>> queue{};
+  fifo<std::unique_ptr<operation>> queue{};
   bool started = false;      ///< the first one is running
   std::uint64_t number = 0;  ///< grows from stream to stream
   executor* runs_on = nullptr;
@@ -84,7 +84,7 @@ struct stream_state {
     nanoseconds began{};
     nanoseconds stalled{};
   };
-  std::vector<running> launches{};
+  sequence<running> launches{};
 
   /// The launch of an operation that has begun or begins now.
   running& of(launch_id launch, nanoseconds now) {
@@ -98,7 +98,7 @@ struct stream_state {
   /// The launch ends now. @returns  What is known of it.
   running take(launch_id launch, nanoseconds now) {
     const running r = of(launch, now);
-    std::erase_if(launches, [launch](const running& other) { return other.launch == launch; });
+    erase_if(launches, [launch](const running& other) { return other.launch == launch; });
     return r;
   }
 };
@@ -192,7 +192,7 @@ class executor {
   const int ordinal_;
   driver& driver_;
   const profile& profile_;
-  std::vector<address_space*> spaces_;
+  sequence<address_space*> spaces_;
   std::uint64_t streams_visited_ = 0;
   std::array<std::map<std::uint64_t, stream_state*>, engine_count> ready_;  // by engine and order: to be started
   std::array<bool, engine_count> busy_{};

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/link.hpp>
 
 #include <cstdint>
 #include <map>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -28,8 +28,8 @@ class fabric {
   [[nodiscard]] event_loop& loop() { return loop_; }
 
   void add(executor& of_device) { executors_.push_back(&of_device); }
-  void remove(executor& of_device) { std::erase(executors_, &of_device); }
-  [[nodiscard]] const std::vector<executor*>& executors() const { return executors_; }
+  void remove(executor& of_device) { erase(executors_, &of_device); }
+  [[nodiscard]] const sequence<executor*>& executors() const { return executors_; }
 
   /// One direction of the link between two devices.
   [[nodiscard]] link& between(int from, int to) { return links_.try_emplace({from, to}, loop_).first->second; }
@@ -41,7 +41,7 @@ class fabric {
 
  private:
   event_loop loop_{};
-  std::vector<executor*> executors_{};
+  sequence<executor*> executors_{};
   std::map<std::pair<int, int>, link> links_{};
   std::uint64_t streams_ = 0;
   std::map<std::uint64_t, stream_state*> waiting_{};

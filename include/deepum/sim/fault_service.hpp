@@ -1,15 +1,15 @@
 #pragma once
 
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device_memory.hpp>
 #include <deepum/sim/managed_space.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -54,8 +54,8 @@ class fault_service {
 
   device_memory& memory_;
   bool serving_ = false;
-  std::deque<request> requests_;
-  std::vector<faulted_block> batch_;
+  fifo<request> requests_;
+  sequence<faulted_block> batch_;
 };
 
 }  // namespace sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
@@ -8,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -42,7 +42,7 @@ class work {
     return *this;
   }
 
-  [[nodiscard]] const std::vector<span>& spans() const { return spans_; }
+  [[nodiscard]] const sequence<span>& spans() const { return spans_; }
   [[nodiscard]] double flops() const { return flops_; }
   [[nodiscard]] bytes traffic() const {
     if (traffic_) {
@@ -63,7 +63,7 @@ class work {
     return *this;
   }
 
-  std::vector<span> spans_;
+  sequence<span> spans_;
   double flops_ = 0;
   std::optional<bytes> traffic_;
 };

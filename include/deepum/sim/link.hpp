@@ -1,10 +1,10 @@
 #pragma once
 
+#include <deepum/core/fifo.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/units.hpp>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 
 namespace deepum {
@@ -39,8 +39,8 @@ class link {
   void start_next();
 
   event_loop& loop_;
-  std::deque<transfer> urgent_;
-  std::deque<transfer> normal_;
+  fifo<transfer> urgent_;
+  fifo<transfer> normal_;
   bool busy_ = false;
   nanoseconds began_{};
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/fabric.hpp>
@@ -8,7 +9,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -35,7 +35,7 @@ class machine {
 
  private:
   std::shared_ptr<fabric> fabric_ = std::make_shared<fabric>();
-  std::vector<std::unique_ptr<device>> devices_;
+  sequence<std::unique_ptr<device>> devices_;
 };
 
 }  // namespace sim

@@ -2,10 +2,10 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/sim/address_space.hpp>
 
 #include <cstdint>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -43,7 +43,7 @@ class managed_space : public address_space {
   [[nodiscard]] touch_result touch(const segment& s) override;
 
  private:
-  std::vector<block_record> blocks_{capacity() / block_size};
+  sequence<block_record> blocks_{capacity() / block_size};
 };
 
 /// A block of one of the spaces on a device.

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
@@ -13,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -84,7 +85,7 @@ class paged_memory final : public device_space<address_space> {
     bool part = false;    ///< of a command: the host has no memory for the rest, so that it fails
     nanoseconds began{};  ///< the first block
   };
-  using queue = std::deque<queued_copy>;
+  using queue = fifo<queued_copy>;
 
   [[nodiscard]] one_block& at(block_id b);
   [[nodiscard]] std::string unmapped(block_id b) const { return "block " + std::to_string(b.value) + " is not mapped"; }
@@ -122,7 +123,7 @@ class paged_memory final : public device_space<address_space> {
   bool give_memory(block_range range, std::uint64_t ticket);
   void take_memory(block_range range);
 
-  std::vector<one_block> blocks_;
+  sequence<one_block> blocks_;
   bool guarded_ = false;
   std::uint32_t copies_ = 0;
   std::string last_failure_{};

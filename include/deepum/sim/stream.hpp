@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>
@@ -14,7 +15,6 @@
 #include <memory>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -114,7 +114,7 @@ class stream {
   device& owner_;
   std::unique_ptr<stream_state> own_;  // none: the state of an existing one
   stream_state& state_;
-  std::vector<launch_id> open_{};  // the launches between `begin` and `end`, the innermost last
+  sequence<launch_id> open_{};  // the launches between `begin` and `end`, the innermost last
 };
 
 }  // namespace sim

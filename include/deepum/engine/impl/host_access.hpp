@@ -5,6 +5,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/engine/host_access.hpp>
 #include <deepum/engine/law.hpp>
 #include <deepum/error.hpp>
@@ -98,7 +99,7 @@ DEEPUM_SEPARATE void host_access::note_home_copy(block_id b) {
 }
 
 DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
-  std::vector<block_id> found;
+  sequence<block_id> found;
   state_.ledger.for_each_least_recently_migrated([&](block_id b) {
     if (facts_.may_release_home(b)) {
       found.push_back(b);

@@ -14,14 +14,14 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE void active_walks::end(const walk& w) {
-  std::erase_if(poison_later_, [&](const auto& entry) {
+  erase_if(poison_later_, [&](const auto& entry) {
     if (entry.first != &w) {
       return false;
     }
     entry.second.space->data().poison(entry.second.block);
     return true;
   });
-  std::erase(active_, &w);
+  erase(active_, &w);
 }
 
 DEEPUM_SEPARATE const walk* active_walks::with(const address_space& space, block_id b) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/sequence.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/event_loop.hpp>
@@ -10,7 +11,6 @@
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -40,7 +40,7 @@ DEEPUM_SEPARATE bool event_loop::try_pass(nanoseconds delay) {
 DEEPUM_SEPARATE void event_loop::on_motion_end(action what) { motion_waiters_.push_back(std::move(what)); }
 
 DEEPUM_SEPARATE void event_loop::motion_ended() {
-  std::vector<action> due;
+  sequence<action> due;
   due.swap(motion_waiters_);
   for (action& what : due) {
     what();

@@ -46,7 +46,7 @@ DEEPUM_SEPARATE void executor::add(address_space& space) {
   space.set_home(this);
 }
 
-DEEPUM_SEPARATE void executor::remove(address_space& space) { std::erase(spaces_, &space); }
+DEEPUM_SEPARATE void executor::remove(address_space& space) { erase(spaces_, &space); }
 
 DEEPUM_SEPARATE void executor::add(stream_state& stream) {
   stream.number = fabric_.next_stream();

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/sequence.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/address_space.hpp>
@@ -18,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -57,7 +57,7 @@ DEEPUM_SEPARATE void fault_service::next_batch() {
   }
   ++memory_.counters().fault_batches;
   memory_.counters().faulted_blocks += batch_.size();
-  std::vector<managed_block> served;
+  sequence<managed_block> served;
   for (const faulted_block& f : batch_) {
     served.push_back(f.at);
     device_event e;

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <deepum/core/fifo.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/link.hpp>
 #include <deepum/units.hpp>
 
-#include <deque>
 #include <utility>
 
 namespace deepum {
@@ -20,7 +20,7 @@ DEEPUM_SEPARATE void link::submit(urgency who, cost time, event_loop::action don
 }
 
 DEEPUM_SEPARATE void link::start_next() {
-  std::deque<transfer>& queue = urgent_.empty() ? normal_ : urgent_;
+  fifo<transfer>& queue = urgent_.empty() ? normal_ : urgent_;
   busy_ = !queue.empty();
   if (!busy_) {
     return;
