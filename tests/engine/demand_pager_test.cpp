@@ -215,6 +215,43 @@ TEST_CASE("what fits between two steps alone is not brought, and what has fitted
   CHECK(b.memory.calls.size() == before);
 }
 
+TEST_CASE("what no launch needs is not brought while one waits for the policy: it would come and go for ever") {
+  bench b(8, 6);  // all of it fits, and is there
+  b.made->dead(blocks(4), liveness::inactive, {});
+  b.made->discard(blocks(4));
+  b.made->pump();
+  b.carry_all_out();
+  b.script.holds_launches = true;
+  const launch_id l = b.submit(updates(blocks(4)));
+  b.script.unready.insert(l);
+  CHECK(b.made->live(blocks(4)));
+  const std::size_t before = b.memory.calls.size();
+  // The policy makes room for what the launch misses, which the device has no memory for.
+  for (int round = 0; round != 30 && b.script.faults.empty(); ++round) {
+    plan p;
+    p.supersedes = true;
+    p.transfers.push_back(transfer::evict(location::host(), reason::make_room, blocks(0)));
+    p.transfers.push_back(transfer::prefetch(location::device(0), reason::issued, blocks(4)));
+    b.script.plans.push_back(std::move(p));
+    REQUIRE_FALSE(b.made->admitted(l, b.stream));
+    b.made->pump();
+    while (b.done < b.memory.calls.size()) {
+      const auto call = b.memory.calls[b.done++];
+      if (call.range.overlaps(blocks(4))) {
+        b.memory.fail(call);
+      } else {
+        b.memory.carry_out(call);
+      }
+    }
+  }
+  for (const char* what : {"prefetch", "populate"}) {
+    for (const block_range r : b.moved(what, before)) {
+      CHECK(r == blocks(4));
+    }
+  }
+  CHECK(b.script.faults.size() == 1);  // the engine brings it: so much failed that the policy is not waited for
+}
+
 TEST_CASE("a view that writes and a launch that was held back before it do not wait for each other") {
   bench b(4, 8);
   b.run(updates(blocks(0, 4)));  // so these are there, and have been written

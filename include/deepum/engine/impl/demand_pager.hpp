@@ -91,6 +91,7 @@ DEEPUM_SEPARATE void demand_pager::serve() {
   state_.outward.demanded.clear();
   starving_ = false;
   std::uint64_t missing = 0;
+  bool awaits_policy = false;
   held_launch* const next = next_served();
   const launch_id before = claims_.served();
   if (next == nullptr) {
@@ -98,15 +99,17 @@ DEEPUM_SEPARATE void demand_pager::serve() {
   } else {
     const launch_record& record = *state_.launches.find(next->id, next->stream);
     claims_.serve(record);
-    if (next->forced || !policy_.holds_launches() || state_.paused() ||
-        policy_.ready(next->id, next->stream, state_.ledger)) {
+    awaits_policy = !next->forced && policy_.holds_launches() && !state_.paused() &&
+                    !policy_.ready(next->id, next->stream, state_.ledger);
+    if (!awaits_policy) {
       missing = demand(record, std::exchange(next->faulted, true));
     }
   }
   if (before != claims_.served()) {
     wait_.succeeded();  // the failures were of another one
   }
-  if (missing == 0 && !state_.oversubscribed() && state_.inward.requested.empty() && state_.inward.planned.empty()) {
+  if (missing == 0 && !awaits_policy && !state_.oversubscribed() && state_.inward.requested.empty() &&
+      state_.inward.planned.empty()) {
     bring_all();
   }
   make_room_for(missing);
