@@ -174,7 +174,9 @@ class sequence {
   }
   T* insert(const T* before, T value) {
     const auto at = static_cast<std::size_t>(before - data());
-    if constexpr (plain) {
+    if (before == end()) {
+      emplace_back(std::move(value));
+    } else if constexpr (plain) {
       ::new (open(at, 1)) T(value);
     } else {
       emplace_back(std::move(value));
