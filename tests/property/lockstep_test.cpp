@@ -1,8 +1,25 @@
 // Random programs that do all that a program may do, on the simulated GPU: after each operation the arena holds what a
 // naive shadow says, and refuses what it has to refuse. DEEPUM_TEST_SEED runs one program alone, or those of a range.
 //
-// A mend that is taken out, and the seeds that found it (paged memory): `host_access::end` calls a home copy stale
-// while its block leaves; 105, 120, 123, 307 among others find a wrong word in a view.
+// What they find by themselves, each with the first seeds that do where it is taken out:
+//
+// | taken out | paged | managed |
+// |---|---|---|
+// | `host_access::end` asks the law before it gives a home copy up | 105, 120, 123 | - |
+// | `allocation_table::free` tells deaths at once | 10, 33, 46 | 38, 200, 210 |
+// | `given_up_memory::use_again` tells what is in use again | 2, 7, 10 | 6, 10, 16 |
+// | `launch_tracker::issue` keeps holds apart | 2 | 2 |
+// | `demand_pager::awaits_program` looks at holds | several threads: 1, 10, 16 | - |
+// | `demand_pager::demand` lets room without contents leave | 1900 | - |
+// | `block_contents::remember` | 2, 4, 11 | - |
+//
+// On the fake CUDA (tests/cuda/lockstep_test.cpp), where there are graphs and libraries:
+//
+// | taken out | paged | managed |
+// |---|---|---|
+// | `scratch::used_by` keeps memory with a graph | 10, 11, 16 | 2, 5, 10 |
+// | `stream::launch` of a graph takes the operands of its recording | 38, 44 | - |
+// | `launch_view::unmap` keeps what is not unmapped | first 50 | - |
 
 #include "property/lockstep_run.hpp"
 #include "property/lockstep_seeds.hpp"
