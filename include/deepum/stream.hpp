@@ -347,7 +347,8 @@ class stream {
           s.native_.order_after_arrival(s.declared_.blocks, complete);
         }
         if (order != nullptr) {
-          check_.emplace(s.arena_, *order, s.native_, name, operands, std::move(allowed), complete, copies_);
+          check_.emplace(s.arena_, *order, std::pair(id, s.id_), s.native_, name, operands, std::move(allowed),
+                         complete, copies_);
         }
       } catch (...) {  // a launch that is known has to end, or it holds its memory for ever
         spares_.not_written();

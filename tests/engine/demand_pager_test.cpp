@@ -312,6 +312,22 @@ TEST_CASE("room that an abandoned launch left without contents makes way for wha
   CHECK(b.moved("evict", before).empty());
 }
 
+TEST_CASE("blocks that are kept stay on the device when their launch has finished, until they are let go") {
+  bench b(4, 8);
+  const std::vector<block_access> accesses = updates(blocks(0, 2));
+  const launch_id l = b.submit(accesses);
+  REQUIRE(b.comes_to([&] { return b.made->admitted(l, b.stream); }));
+  b.made->keep(l, b.stream, accesses);
+  b.memory.finish(l);
+  b.made->prefetch(blocks(0, 2), location::host());
+  const launch_id next = b.submit(updates(blocks(4, 4)));
+  CHECK_FALSE(b.comes_to([&] { return b.made->admitted(next, b.stream); }));
+  CHECK(b.moved("evict").empty());
+  b.made->let_go(l, accesses);
+  CHECK(b.comes_to([&] { return b.made->admitted(next, b.stream); }));
+  CHECK_FALSE(b.moved("evict").empty());
+}
+
 TEST_CASE("a copy for the host is not relied on where a launch that writes has begun meanwhile") {
   bench b(4, 8);
   b.run(updates(blocks(0, 2)));

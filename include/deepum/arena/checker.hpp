@@ -5,6 +5,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/hash.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/engine/engine.hpp>
 #include <deepum/engine/memory_kind.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
@@ -179,6 +180,26 @@ class access_for {
   bool there_ = false;
 };
 
+/// For as long as it lives, the blocks of a launch that was admitted stay on the device, also when it has finished.
+class kept_on_device {
+ public:
+  /// @param pager  Outlives it. So do the blocks.
+  kept_on_device(engine& pager, launch_id id, stream_id stream, std::span<const block_access> blocks)
+      : engine_(pager),
+        id_(id),
+        blocks_(blocks) {
+    engine_.keep(id, stream, blocks_);
+  }
+  ~kept_on_device() { engine_.let_go(id_, blocks_); }
+  kept_on_device(const kept_on_device&) = delete;
+  kept_on_device& operator=(const kept_on_device&) = delete;
+
+ private:
+  engine& engine_;
+  launch_id id_;
+  std::span<const block_access> blocks_;
+};
+
 /// One launch in checked mode (`arena_options::checked`): from when its memory is there until it has run.
 ///
 /// Operands that it only reads are summed up before and after. Operands that it overwrites are made unrecognisable
@@ -194,13 +215,15 @@ class launch_check : private launch_order::turn {
   using stream_type = typename memory_type::stream_type;
 
   /// Waits for its turn.
+  /// @param launch    It was admitted.
   /// @param on        Where it is going to be. Outlives this.
   /// @param touched   That it may touch.
   /// @param complete  It touches nothing else, so that what it reads is not reached in another way.
   /// @param copies    It is the library's own copy or fill, which does what it says.
   /// @errors          Those of the device. Then nothing has changed.
-  launch_check(Arena& holder, launch_order& one_at_a_time, stream_type& on, std::string_view launch_name,
-               std::span<const named_operand> operands, std::vector<block_access> touched, bool complete, bool copies)
+  launch_check(Arena& holder, launch_order& one_at_a_time, std::pair<launch_id, stream_id> launch, stream_type& on,
+               std::string_view launch_name, std::span<const named_operand> operands, std::vector<block_access> touched,
+               bool complete, bool copies)
       : turn(one_at_a_time),
         owner_(holder),
         order_(one_at_a_time),
@@ -209,7 +232,8 @@ class launch_check : private launch_order::turn {
         name_(launch_name),
         operands_(operands.begin(), operands.end()),
         blocks_(std::move(touched)),
-        access_(holder.memory(), blocks_, true) {
+        access_(holder.memory(), blocks_, true),
+        kept_(holder.engine(), launch.first, launch.second, blocks_) {
     try {
       order_.refuse_after_failure();  // of the launch that this one has interrupted
       if (!copies) {
@@ -487,6 +511,7 @@ class launch_check : private launch_order::turn {
   std::vector<named_operand> operands_;
   std::vector<block_access> blocks_;
   access_for access_;
+  kept_on_device kept_;
   std::vector<watched> watched_{};
   std::vector<overwritten> overwritten_{};
   bool interrupted_once_ = false;  // by a launch within it

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <span>
 
 namespace deepum {
 inline namespace v0 {
@@ -14,10 +15,10 @@ namespace detail {
 
 /// What keeps blocks where they are, on memory that never faults; the blocks' records say so.
 ///
-/// A *pin* of a launch that may execute, or of an `arena::hold`: the block does not leave. The launch that is *served*
-/// declares it: the same, so that what that launch needs comes together. A *view of the host* writes it: it does not
-/// arrive, and a launch begins with it only if it was submitted before the view and misses nothing, since the view may
-/// wait for a hold that ends behind that launch.
+/// A *pin* of a launch that may execute, of an `arena::hold`, or of `engine::keep`: the block does not leave. The
+/// launch that is *served* declares it: the same, so that what that launch needs comes together. A *view of the host*
+/// writes it: it does not arrive, and a launch begins with it only if it was submitted before the view and misses
+/// nothing, since the view may wait for a hold that ends behind that launch.
 ///
 /// Not synchronised, but for `host_writes`: used under the engine's state lock.
 class block_claims {
@@ -26,19 +27,22 @@ class block_claims {
   explicit block_claims(block_ledger& ledger) : ledger_(ledger) {}
 
   /// A launch may execute, as far as is known. Until `unpin` what it declares does not leave.
-  void pin(const launch_record& record) {
-    for (const block_access& a : record.accesses) {
+  void pin(const launch_record& record) { pin(record.accesses, record.hold); }
+  void unpin(const launch_record& record) { unpin(record.accesses, record.hold); }
+  /// @param hold  The pin is that of an `arena::hold`.
+  void pin(std::span<const block_access> blocks, bool hold) {
+    for (const block_access& a : blocks) {
       for_each_block(a.range, [&](block_id b) {
-        if (ledger_.pin(b, record.hold) == 1 && record.hold) {
+        if (ledger_.pin(b, hold) == 1 && hold) {
           ++blocks_of_holds_;
         }
       });
     }
   }
-  void unpin(const launch_record& record) {
-    for (const block_access& a : record.accesses) {
+  void unpin(std::span<const block_access> blocks, bool hold) {
+    for (const block_access& a : blocks) {
       for_each_block(a.range, [&](block_id b) {
-        if (ledger_.unpin(b, record.hold) == 0 && record.hold) {
+        if (ledger_.unpin(b, hold) == 0 && hold) {
           --blocks_of_holds_;
         }
       });

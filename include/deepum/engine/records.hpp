@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/block_ledger.hpp>
+#include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/engine/held_launches.hpp>
 #include <deepum/engine/launch_tracker.hpp>
@@ -13,6 +14,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -36,9 +39,10 @@ struct records {
   std::uint64_t paused_until = 0;  // finished launches before which the policy's prefetches are left out
   std::uint32_t fitted = 0;        // blocks, when the device had no memory for more because others hold it
   std::uint64_t short_until = 0;   // finished launches before which no more is tried for
-  nanoseconds last_finish{};       // of a launch
-  bool all_there = false;          // memory that never faults: every block that is alive can be used, and stays
-  bool policy_due = false;         // something happened that the policy has not been asked about
+  std::vector<std::pair<launch_id, stream_id>> kept{};  // launches whose blocks stay until they are let go
+  nanoseconds last_finish{};                            // of a launch
+  bool all_there = false;   // memory that never faults: every block that is alive can be used, and stays
+  bool policy_due = false;  // something happened that the policy has not been asked about
 
   /// The block is leaving the device, or its contents are being given up: it can come back when that is over.
   [[nodiscard]] bool going(block_id b) const { return ledger.moving(b) == motion::leaving || ledger.of(b)->forgetting; }
@@ -51,8 +55,13 @@ struct records {
   void note_live() { live_of_late.see(live, statistics.finished); }
   /// So much failed that nothing is prefetched for a while.
   [[nodiscard]] bool paused() const { return statistics.finished < paused_until; }
-  /// Whatever is in flight has not been given to the device, or executes nothing there.
-  [[nodiscard]] bool nothing_executes() const { return launches.in_flight() == held.not_executing(); }
+  /// Whatever is in flight has not been given to the device, or executes nothing there; and nothing is kept for a
+  /// launch that has finished, which ends as soon.
+  [[nodiscard]] bool nothing_executes() const {
+    return launches.in_flight() == held.not_executing() && std::all_of(kept.begin(), kept.end(), [this](const auto& k) {
+             return launches.find(k.first, k.second) != nullptr;
+           });
+  }
   /// The device has no command.
   [[nodiscard]] bool nothing_moves() const {
     return inward.issued.empty() && outward.issued.empty() && discards.issued.empty();

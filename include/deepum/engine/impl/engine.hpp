@@ -143,6 +143,26 @@ DEEPUM_SEPARATE bool engine::fits_beside(launch_id id, stream_id stream,
   return rooms_->admitting.fits_beside(id, stream, others);
 }
 
+DEEPUM_SEPARATE void engine::keep(launch_id id, stream_id stream, std::span<const block_access> blocks) {
+  if (pager_ != nullptr) {
+    const turn mine(*this);
+    rooms_->claims->pin(blocks, false);
+    rooms_->state.kept.emplace_back(id, stream);
+  }
+}
+
+DEEPUM_SEPARATE void engine::let_go(launch_id id, std::span<const block_access> blocks) {
+  if (pager_ != nullptr) {
+    {
+      const turn mine(*this);
+      rooms_->claims->unpin(blocks, false);
+      std::erase_if(rooms_->state.kept, [id](const auto& k) { return k.first == id; });
+      rooms_->state.policy_due = true;
+    }
+    memory_.notify();
+  }
+}
+
 DEEPUM_SEPARATE void engine::withdraw(launch_id id, stream_id stream) {
   const turn mine(*this);
   if (rooms_->state.held.find(id) != rooms_->state.held.end()) {
