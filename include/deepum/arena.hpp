@@ -776,11 +776,14 @@ class arena {
     const nanoseconds before = wait.lasted();
     std::byte* found = nullptr;
     const auto has_memory = [&] {
-      found = memory_.host_address(offset, size);
-      if (found != nullptr) {
+      const auto find = [&] { return (found = memory_.host_address(offset, size)) != nullptr; };
+      if (find()) {
         return true;
       }
       if (!engine_.relieve_host() || wait.lasted() - before >= longest_shortage) {
+        if (find()) {  // the engine has just learnt of memory that was given up
+          return true;
+        }
         throw error(status::out_of_host_memory, "the host has no memory for a view of " + std::to_string(size.count) +
                                                     " bytes: " + memory_.last_failure());
       }

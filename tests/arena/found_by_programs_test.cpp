@@ -114,6 +114,24 @@ TEST_CASE("contents that are dead keep no memory of the host from those that are
   }
 }
 
+TEST_CASE("memory of the host that dead contents have just given up is there for a view") {
+  for (const char* policy : {"auto", "deepum", "lru", "um"}) {
+    CAPTURE(policy);
+    sim::device gpu(sim::find_profile("h200_pcie5"), {.host_limit = 8_MiB});
+    arena<sim::paged_memory> memory(gpu, {.capacity = 32_MiB, .device_budget = 4_MiB, .policy = policy, .log = {}});
+    stream s(memory);
+    constexpr std::size_t n = 4 * words_of_a_block;
+    word* const dead = memory.allocate<word>(n);
+    memory.host_overwrite(dead, n)[0] = 1;
+    word* const used = memory.allocate<word>(n / 2);  // fills the device, so that nothing can go there
+    word* const fresh = memory.allocate<word>(n);
+    memory.deallocate(dead);
+    s.launch("set", 1, 1, 0, set_first, overwrites(used, n / 2), word{n / 2}, word{7});
+    s.synchronize();
+    CHECK_NOTHROW((void)memory.host_read(fresh, n));
+  }
+}
+
 TEST_CASE("a launch within a call that can never get its memory is refused, and one that can gets it without delay") {
   for (const char* policy : {"auto", "deepum", "lru", "um"}) {
     CAPTURE(policy);
