@@ -54,8 +54,8 @@ word run(const char* kind) {
       const deepum::statistics moved = arena.statistics() - before;
       std::printf("%s: %6.2f ms, %llu faults, %.0f MiB in, %.0f MiB out\n", kind,
                   static_cast<double>((gpu.now() - begin).count()) / 1e6, static_cast<unsigned long long>(moved.faults),
-                  static_cast<double>(moved.in.all_bytes()) / 1048576,
-                  static_cast<double>(moved.out.all_bytes()) / 1048576);
+                  static_cast<double>(moved.in().all_bytes()) / 1048576,
+                  static_cast<double>(moved.out().all_bytes()) / 1048576);
     }
   }
 

@@ -45,8 +45,8 @@ int main() try {
     before = now;
     std::printf("step %d: %llu faults, %.0f MiB in, %.0f MiB out\n", step,
                 static_cast<unsigned long long>(step_only.faults),
-                static_cast<double>(step_only.in.all_bytes()) / 1048576,
-                static_cast<double>(step_only.out.all_bytes()) / 1048576);
+                static_cast<double>(step_only.in().all_bytes()) / 1048576,
+                static_cast<double>(step_only.out().all_bytes()) / 1048576);
   }
   std::printf("x[1] begins with %.2f\n", static_cast<double>(arena.host_read(x[1], 1)[0]));
   return 0;

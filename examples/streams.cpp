@@ -71,8 +71,8 @@ int main() try {
       before = now;
       std::printf("steps %d and %d: %llu launches, %llu faults, %.0f MiB in, %.0f MiB out\n", step - 1, step,
                   static_cast<unsigned long long>(both.launches), static_cast<unsigned long long>(both.faults),
-                  static_cast<double>(both.in.all_bytes()) / 1048576,
-                  static_cast<double>(both.out.all_bytes()) / 1048576);
+                  static_cast<double>(both.in().all_bytes()) / 1048576,
+                  static_cast<double>(both.out().all_bytes()) / 1048576);
     }
   }
 

@@ -294,8 +294,8 @@ std::string table_of(const workload& w, const run_options& options, const std::v
     absl::StrAppend(
         &text, absl::StrFormat("%-9s %9.3f %9.1f %8d %9.2f %9.2f %10.3f | %9.3f %9.3f %9.2f %7.1f\n", r.policy,
                                step / 1e6, 100 * static_cast<double>(w.compute.count()) / step, middle.used.faults,
-                               static_cast<double>(middle.used.in.all_bytes()) / gib,
-                               static_cast<double>(middle.used.out.all_bytes()) / gib,
+                               static_cast<double>(middle.used.in().all_bytes()) / gib,
+                               static_cast<double>(middle.used.out().all_bytes()) / gib,
                                static_cast<double>(middle.used.stalled.count()) / 1e6,
                                static_cast<double>(turns.front().time.count()) / 1e6,
                                turns.size() > 1 ? static_cast<double>(turns[1].time.count()) / 1e6 : 0.0,
@@ -336,8 +336,8 @@ nlohmann::json json_of(const workload& w, const program& what, const run_options
     for (const replayed_turn& t : r.result.turns) {
       run["steps"].push_back({{"ns", t.time.count()},
                               {"faults", t.used.faults},
-                              {"in_bytes", t.used.in.all_bytes()},
-                              {"out_bytes", t.used.out.all_bytes()},
+                              {"in_bytes", t.used.in().all_bytes()},
+                              {"out_bytes", t.used.out().all_bytes()},
                               {"discarded_blocks", t.used.discarded},
                               {"stalled_ns", t.used.stalled.count()},
                               {"prefetches_used", t.used.prefetches_used},

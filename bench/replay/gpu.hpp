@@ -182,7 +182,6 @@ class managed_blocks : public memory_space {
 
   [[nodiscard]] std::byte* base() const override { return nullptr; }
   [[nodiscard]] bytes capacity() const override { return block_size * gpu_.blocks(); }
-  [[nodiscard]] location place() const override { return location::device(); }
   [[nodiscard]] bytes free_memory() const override { return block_size * gpu_.free_rooms(); }
   bool start(const transfer& t, std::uint64_t ticket) override {
     return !t.cleans() && (t.forgets()      ? gpu_.discard(t.blocks, ticket)

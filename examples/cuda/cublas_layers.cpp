@@ -58,8 +58,8 @@ int main() try {
     s.synchronize();
     const deepum::statistics moved = arena.statistics() - before;
     std::printf("pass %d: %llu launches, %.0f MiB in, %.0f MiB out\n", pass,
-                static_cast<unsigned long long>(moved.launches), static_cast<double>(moved.in.all_bytes()) / 1048576,
-                static_cast<double>(moved.out.all_bytes()) / 1048576);
+                static_cast<unsigned long long>(moved.launches), static_cast<double>(moved.in().all_bytes()) / 1048576,
+                static_cast<double>(moved.out().all_bytes()) / 1048576);
     // The numbers would outgrow what a float counts exactly: keep their last bits.
     for (float& value : arena.host_write(x, batch))
       value = static_cast<float>(static_cast<int>(value) % 8);

@@ -219,8 +219,8 @@ outcome train(const char* memory, const std::string& policy, int images, bytes b
   const deepum::statistics moved = arena.statistics();
   std::printf("%-7s %-6s loss %a -> %a, weights %016llx, %4.0f MiB in, %4.0f MiB out\n", memory, policy.c_str(),
               result.losses.front(), result.losses.back(), static_cast<unsigned long long>(result.checksum),
-              static_cast<double>(moved.in.all_bytes()) / 1048576,
-              static_cast<double>(moved.out.all_bytes()) / 1048576);
+              static_cast<double>(moved.in().all_bytes()) / 1048576,
+              static_cast<double>(moved.out().all_bytes()) / 1048576);
   return result;
 }
 

@@ -108,8 +108,8 @@ policy_run train(const run_options& options, const std::string& policy, const st
           faulted.begin(), faulted.end(), [&](deepum::launch_id l) { return l > last_same && l <= last_changing; })));
       faulted.clear();
     }
-    run.bytes_in.push_back(difference.in.all_bytes());
-    run.bytes_out.push_back(difference.out.all_bytes());
+    run.bytes_in.push_back(difference.in().all_bytes());
+    run.bytes_out.push_back(difference.out().all_bytes());
     run.stall_ns.push_back(difference.stalled.count());
     run.prefetches_used.push_back(difference.prefetches_used);
     run.prefetches_late.push_back(difference.prefetches_late);

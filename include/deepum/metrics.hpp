@@ -1,7 +1,8 @@
 #pragma once
 
 #include <deepum/core/json_text.hpp>
-#include <deepum/core/plan.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/units.hpp>
 
@@ -81,7 +82,7 @@ inline void append_label(std::string& out, std::string_view name, std::string_vi
 
 }  // namespace detail
 
-/// Statistics as a JSON object on one line: each number by its name, traffic by direction and reason.
+/// Statistics as a JSON object on one line: each number by its name, traffic by direction and reason, and by link.
 [[nodiscard]] inline std::string to_json(const statistics& s) {
   std::string out = "{";
   for (const detail::metric& m : detail::metrics_of(s)) {
@@ -103,11 +104,21 @@ inline void append_label(std::string& out, std::string_view name, std::string_vi
     }
     out += '}';
   };
-  by_reason("blocks_in", s.in.blocks);
-  by_reason("bytes_in", s.in.bytes);
-  by_reason("blocks_out", s.out.blocks);
-  by_reason("bytes_out", s.out.bytes);
-  return out + "}";
+  by_reason("blocks_in", s.in().blocks);
+  by_reason("bytes_in", s.in().bytes);
+  by_reason("blocks_out", s.out().blocks);
+  by_reason("bytes_out", s.out().bytes);
+  out += ",\"links\":[";
+  for (const link_traffic& l : s.links) {
+    out += &l == s.links.data() ? "{\"from\":" : ",{\"from\":";
+    detail::append_json_string(out, to_string(l.from));
+    out += ",\"to\":";
+    detail::append_json_string(out, to_string(l.to));
+    by_reason("blocks", l.moved.blocks);
+    by_reason("bytes", l.moved.bytes);
+    out += '}';
+  }
+  return out + "]}";
 }
 
 /// Statistics as OpenMetrics text (`application/openmetrics-text; version=1.0.0`), for an endpoint that Prometheus
@@ -144,7 +155,7 @@ inline void append_label(std::string& out, std::string_view name, std::string_vi
   const auto by_reason = [&](std::string_view name, std::string_view unit, std::string_view help,
                              std::array<std::uint64_t, reason_count> traffic::*counts) {
     family(name, "counter", unit, help);
-    for (const auto& [direction, moved] : {std::pair<const char*, const traffic&>{"in", s.in}, {"out", s.out}}) {
+    for (const auto& [direction, moved] : {std::pair<const char*, traffic>{"in", s.in()}, {"out", s.out()}}) {
       for (unsigned r = 0; r < reason_count; ++r) {
         sample(name, "_total", {{"direction", direction}, {"reason", to_string(static_cast<reason>(r))}},
                std::to_string((moved.*counts)[r]));
@@ -153,6 +164,20 @@ inline void append_label(std::string& out, std::string_view name, std::string_vi
   };
   by_reason("moved_blocks", "blocks", "Blocks that got room on the device (in) or gave it up (out).", &traffic::blocks);
   by_reason("copied_bytes", "bytes", "Bytes of the blocks that were copied.", &traffic::bytes);
+  const auto by_link = [&](std::string_view name, std::string_view unit, std::string_view help,
+                           std::array<std::uint64_t, reason_count> traffic::*counts) {
+    family(name, "counter", unit, help);
+    for (const link_traffic& l : s.links) {
+      const std::string from = to_string(l.from);
+      const std::string to = to_string(l.to);
+      for (unsigned r = 0; r < reason_count; ++r) {
+        sample(name, "_total", {{"from", from}, {"to", to}, {"reason", to_string(static_cast<reason>(r))}},
+               std::to_string((l.moved.*counts)[r]));
+      }
+    }
+  };
+  by_link("link_moved_blocks", "blocks", "Blocks that got or gave up room by way of a link.", &traffic::blocks);
+  by_link("link_copied_bytes", "bytes", "Bytes of the blocks that were copied over a link.", &traffic::bytes);
   family("fault_feed", "info", "", "Who reports page faults.");
   sample("fault_feed", "_info", {{"feed", s.fault_feed}}, "1");
   return out + "# EOF\n";

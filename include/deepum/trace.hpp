@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
 #include <deepum/core/sequence.hpp>
 #include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
@@ -28,6 +29,7 @@ struct trace_options {
   std::string name = "deepum";                ///< of the run, for the viewer
   std::size_t events = std::size_t{1} << 18;  ///< kept in memory, at 80 bytes each; older ones are forgotten
   bytes block = block_size;                   ///< what a block of the arena has
+  location runs_on = location::device();      ///< the device where launches run
 };
 
 /// Records what an arena does, for Perfetto and for the report of a run: launches and their waits by stream, copies,
@@ -76,13 +78,28 @@ class trace {
   static void write(std::ostream& out, std::span<const trace* const> runs);
 
  private:
-  enum class track : std::uint8_t { span, launch, refused, wait, fault, arrived, departed, copied, cleaned, died };
+  enum class track : std::uint8_t {
+    span,
+    launch,
+    refused,
+    wait,
+    fault,
+    arrived,
+    departed,
+    copied,
+    cleaned,
+    elsewhere,
+    died
+  };
 
   struct entry {
     track what = track::span;
     access mode = access::read;
     reason why = reason::fault;
-    transfer did{};
+    location from = location::any();  // of the transfer, like the next three
+    location to = location::any();
+    afterwards then = afterwards::keep;
+    payload contents = payload::current;
     bool commanded = false;  // else the driver or the host did it
     bool copied = false;
     bool timed = true;
@@ -132,6 +149,10 @@ class trace {
   void see_wait(const device_event& e, launch_id launch);
   void keep_wait(entry e);
   void see_copy(const device_event& e, track what, nanoseconds& until);
+  /// A device that only holds blocks.
+  [[nodiscard]] bool elsewhere(location l) const { return l.is_device() && l != options_.runs_on; }
+  /// Of such a device.
+  void see_other_place(const device_event& e);
 
   // Some memory kinds tell what a discard took away, others only that it is done.
   void see_discard(const device_event& e);
@@ -149,6 +170,7 @@ class trace {
   static constexpr std::int64_t in_row = 3;
   static constexpr std::int64_t out_row = 4;
   static constexpr std::int64_t evictions_row = 5;
+  static constexpr std::int64_t elsewhere_row = 6;
   static std::int64_t launches_row(std::uint16_t stream) { return 10 + 2 * std::int64_t{stream}; }
   static std::int64_t waits_row(std::uint16_t stream) { return 11 + 2 * std::int64_t{stream}; }
 
@@ -170,6 +192,8 @@ class trace {
   void write_range(writer& file, block_range range, std::uint32_t changed) const;
 
   void write_entry(writer& file, int process, const entry& e, nanoseconds origin) const;
+  /// Where a copy came from and went to, where that is not between the host and the device where launches run.
+  static void write_link(writer& file, const entry& e);
 
   trace_options options_;
   mutable std::mutex mutex_;  // everything below
@@ -182,6 +206,7 @@ class trace {
   std::unordered_map<std::uint16_t, stream_end> ends_{};
   nanoseconds copied_in_until_{};
   nanoseconds copied_out_until_{};
+  nanoseconds copied_elsewhere_until_{};
   numbered_texts names_{"(one name too many)"};
   numbered_texts uses_{"[]"};  // of launches, as they are written: [first block, blocks, access] each
 };

@@ -222,8 +222,8 @@ TEST_CASE("an explicit prefetch brings what was asked for to where it was asked"
   CHECK(m.memory.memory().free_memory() == 60_MiB);
   CHECK(m.memory.host_read(p, 8 << 20)[5] == 'h');
   const statistics t = m.memory.statistics();
-  CHECK(t.in.bytes_for(reason::requested) == (8_MiB).count);
-  CHECK(t.out.bytes_for(reason::requested) == (4_MiB).count);
+  CHECK(t.in().bytes_for(reason::requested) == (8_MiB).count);
+  CHECK(t.out().bytes_for(reason::requested) == (4_MiB).count);
 }
 
 TEST_CASE("arrays own their memory and can be moved") {

@@ -77,7 +77,7 @@ std::uint64_t copied_out(const char* policy, bool freed, bool in_flight) {
     s.launch("set", 1, 1, 0, set, overwrites(x, n), n, 2.F);
   }
   s.synchronize();
-  const std::uint64_t moved = (m.memory.statistics() - before).out.all_bytes();
+  const std::uint64_t moved = (m.memory.statistics() - before).out().all_bytes();
   CHECK(m.first(x) == 2.F);
   return moved;
 }

@@ -65,7 +65,7 @@ struct machine {
       }
     }
     s.synchronize();
-    const bytes out{memory.statistics().out.all_bytes()};
+    const bytes out{memory.statistics().out().all_bytes()};
     const auto total = memory.host_read(sum, n);
     CHECK(total[0] == 2 * weights.size());
     CHECK(total[n - stride] == 2 * weights.size());

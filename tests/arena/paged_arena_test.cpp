@@ -137,7 +137,7 @@ TEST_CASE("a program that is larger than the budget computes the same under ever
       CHECK(s.failed_calls == 0);
       CHECK(s.unprepared_launches == 0);
       if (budget >= 100_MiB) {
-        CHECK(s.out.all_bytes() <= (80_MiB).count);  // for the result alone
+        CHECK(s.out().all_bytes() <= (80_MiB).count);  // for the result alone
       }
     }
   }
@@ -350,7 +350,7 @@ TEST_CASE("where all that is alive fits, it is brought once and launches do not 
   program.s.synchronize();
   const statistics after = m.memory().statistics() - before;
   CHECK(after.faults == 0);
-  CHECK(after.in.all_bytes() + after.out.all_bytes() == 0);
+  CHECK(after.in().all_bytes() + after.out().all_bytes() == 0);
   CHECK(after.stalled.count() == 0);
 }
 
@@ -380,7 +380,7 @@ TEST_CASE("blocks are written back ahead of need where the program does not choo
       }
     }
     s.synchronize();
-    CHECK((memory.statistics().out.bytes_for(reason::write_back) != 0) == ahead);
+    CHECK((memory.statistics().out().bytes_for(reason::write_back) != 0) == ahead);
   }
 }
 
@@ -415,8 +415,8 @@ steady_step steady_sweep(const Kernel& kernel, int parts, bytes part, bytes budg
   }
   const statistics did = arena.statistics() - before;
   const double seconds = static_cast<double>((gpu.now() - began).count()) / 1e9;
-  return {static_cast<double>(did.in.all_bytes()) / seconds, static_cast<double>(did.out.all_bytes()) / seconds,
-          bytes{did.in.all_bytes()}};
+  return {static_cast<double>(did.in().all_bytes()) / seconds, static_cast<double>(did.out().all_bytes()) / seconds,
+          bytes{did.in().all_bytes()}};
 }
 
 TEST_CASE("a sweep that writes keeps both directions of the link busy" * doctest::skip(deepum_test::thread_sanitized)) {

@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("a prefetch or advice to a device that the arena does not hav
   }
   memory.prefetch(x, 8_MiB, location::device());
   gpu.host_work(std::chrono::milliseconds(10));
-  CHECK(memory.statistics().in.all_blocks() == 4);
+  CHECK(memory.statistics().in().all_blocks() == 4);
   memory.prefetch(x, 8_MiB, location::host());
 }
 

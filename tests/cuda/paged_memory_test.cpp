@@ -172,10 +172,10 @@ TEST_CASE("what leaves pauses now and then, so that the program's own copies to 
   s.launch("set", 1, 1, 0, set, deepum::overwrites(y, words_of(other)), words_of(other), word{3});
   s.launch("set", 1, 1, 0, set, deepum::overwrites(x, words_of(size)), words_of(size), word{3});
   s.synchronize();
-  const std::uint64_t before = memory.statistics().out.all_bytes();
+  const std::uint64_t before = memory.statistics().out().all_bytes();
   fake_cuda::set_leaving_time(10ms);  // so that the next piece is always there before the last one has ended
   memory.prefetch(x, size, deepum::location::host());
-  while (memory.statistics().out.all_bytes() < before + size.count) {
+  while (memory.statistics().out().all_bytes() < before + size.count) {
     std::this_thread::sleep_for(1ms);
   }
   const std::uint64_t in_a_row = fake_cuda::stats().leaving_in_a_row / 1_MiB;
@@ -212,8 +212,8 @@ TEST_CASE("an observer is told of every copy, and when it began") {
     program.s.synchronize();
     s = arena.statistics();
   }
-  CHECK(in == s.in.all_bytes());
-  CHECK(out == s.out.all_bytes());
+  CHECK(in == s.in().all_bytes());
+  CHECK(out == s.out().all_bytes());
   CHECK(in > 0);
   CHECK(out > 0);
   CHECK(in_order);

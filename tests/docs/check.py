@@ -536,7 +536,7 @@ def check_metrics(source, guide):
     """Every metric of the OpenMetrics text is explained, and no other."""
     text = (pathlib.Path(source) / "include/deepum/metrics.hpp").read_text(encoding="utf-8")
     known = set(re.findall(r'^ +\{"(\w+)", ', text, re.MULTILINE))
-    known |= set(re.findall(r'(?:family|by_reason)\("(\w+)", "', text))
+    known |= set(re.findall(r'(?:family|by_reason|by_link)\("(\w+)", "', text))
     named = {}
     for line, span in documents.spans(guide):
         if re.fullmatch(r"deepum_[a-z_]+", span):

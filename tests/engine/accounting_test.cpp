@@ -93,16 +93,16 @@ TEST_CASE("traffic is counted by reason, and contents that nobody wrote cost no 
   b.memory.driver_brings(blocks(9));
   b.made->pump();
   const statistics before = b.made->snapshot();
-  CHECK(before.in.blocks_for(reason::issued) == 3);
-  CHECK(before.in.bytes_for(reason::issued) == 2 * block_size.count);
-  CHECK(before.in.blocks_for(reason::fault) == 1);
+  CHECK(before.in().blocks_for(reason::issued) == 3);
+  CHECK(before.in().bytes_for(reason::issued) == 2 * block_size.count);
+  CHECK(before.in().blocks_for(reason::fault) == 1);
   CHECK(before.faults == 1);
   CHECK(before.policy.table_bytes == 4711);
   b.plan({evict(blocks(0, 2))});
   b.settle();
   const statistics step = b.made->snapshot() - before;
-  CHECK(step.in.all_blocks() == 0);
-  CHECK(step.out.bytes_for(reason::make_room) == 2 * block_size.count);
+  CHECK(step.in().all_blocks() == 0);
+  CHECK(step.out().bytes_for(reason::make_room) == 2 * block_size.count);
   CHECK(step.faults == 0);
   CHECK(step.policy.table_bytes == 4711);
 }

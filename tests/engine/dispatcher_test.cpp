@@ -212,8 +212,8 @@ TEST_CASE("a drop needs a current host copy, and a launch that writes takes it a
   const statistics s = b.made->snapshot();
   CHECK(s.refused == 2);
   b.settle();
-  CHECK(b.made->snapshot().out.bytes_for(reason::make_room) == 0);
-  CHECK(b.made->snapshot().out.blocks_for(reason::make_room) == 1);
+  CHECK(b.made->snapshot().out().bytes_for(reason::make_room) == 0);
+  CHECK(b.made->snapshot().out().blocks_for(reason::make_room) == 1);
 }
 
 TEST_CASE("managed memory has no cleaning: it is dropped and counted") {

@@ -26,13 +26,12 @@ class fake_memory : public deepum::memory_space {
     std::uint64_t ticket = 0;
   };
 
-  explicit fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = {})
-      : deepum::memory_space(can),
+  explicit fake_memory(std::uint32_t blocks, const deepum::memory_capabilities& can = {}, deepum::topology all = {})
+      : deepum::memory_space(can, deepum::block_size, std::move(all)),
         capacity_(deepum::block_size * blocks) {}
 
   [[nodiscard]] std::byte* base() const override { return nullptr; }
   [[nodiscard]] deepum::bytes capacity() const override { return capacity_; }
-  [[nodiscard]] deepum::location place() const override { return deepum::location::device(); }
   [[nodiscard]] deepum::bytes free_memory() const override { return free; }
   [[nodiscard]] deepum::nanoseconds now() const override { return time; }
   bool start(const deepum::transfer& t, std::uint64_t ticket) override {

@@ -30,7 +30,7 @@ struct bench {
 
   Memory memory{8};
   detail::inbox in{memory};
-  detail::records state{8, location::device(), block_size};
+  detail::records state{8, topology{}, block_size};
   detail::gates gates;
 };
 
@@ -42,10 +42,10 @@ TEST_CASE("launches ask where what is alive does not fit, or is on its way, and 
     CAPTURE(holds);
     bench<fake_memory> b(holds);
     CHECK(!b.in.launches_ask());
-    b.state.inward.planned.emplace_back();
+    b.state.queues.link(0).planned.emplace_back();
     b.gates.work_out();
     CHECK(b.in.launches_ask() == holds);
-    b.state.inward.planned.clear();
+    b.state.queues.link(0).planned.clear();
     b.gates.work_out();
     CHECK(!b.in.launches_ask());
     b.live(5);
@@ -59,10 +59,10 @@ TEST_CASE("where the host keeps its copy launches ask always") {
 
 TEST_CASE("launches ask while contents are given up, whatever the policy, and while one is held back") {
   bench<fake_memory> b(false);
-  b.state.discards.issued.push_back({1, discard});
+  b.state.queues.forgotten.issued.push_back({1, discard});
   b.gates.work_out();
   CHECK(b.in.launches_ask());
-  b.state.discards.issued.clear();
+  b.state.queues.forgotten.issued.clear();
   b.gates.work_out();
   CHECK(!b.in.launches_ask());
   b.state.held.hold_back({}, {}, 0);
@@ -84,7 +84,7 @@ TEST_CASE("gates close only where something leaves, and say once that somebody m
   b.gates.work_out();
   CHECK(!b.gates.close());
   CHECK(b.state.all_there);
-  b.state.outward.planned.push_back(evict);
+  b.state.queues.link(1).planned.push_back(evict);
   CHECK(b.gates.close());
   CHECK(!b.state.all_there);
   CHECK(b.in.launches_ask());
@@ -92,10 +92,10 @@ TEST_CASE("gates close only where something leaves, and say once that somebody m
   CHECK(!b.gates.close());  // nobody has passed since
 
   bench<fake_memory> m;
-  m.state.outward.planned.push_back(evict);
+  m.state.queues.link(1).planned.push_back(evict);
   CHECK(!m.gates.close());  // the driver brings back what is missing
   CHECK(!m.in.launches_ask());
-  m.state.discards.planned.push_back(discard);
+  m.state.queues.forgotten.planned.push_back(discard);
   CHECK(m.gates.close());
   CHECK(m.in.launches_ask());
   CHECK(m.in.announce_discards());  // it was

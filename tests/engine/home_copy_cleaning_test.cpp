@@ -19,7 +19,7 @@ TEST_CASE("home copy: a cleaned block is on both sides, costs its bytes once, an
   CHECK(b.issued() == "clean(0+2)");
   CHECK(b.state(0).moving == motion::cleaning);
   CHECK(b.state(0).dirty);
-  CHECK(b.seen().out.bytes_for(reason::write_back) == 0);
+  CHECK(b.seen().out().bytes_for(reason::write_back) == 0);
   b.settle();
   CHECK(b.state(0).moving == motion::none);
   CHECK_FALSE(b.state(0).dirty);
@@ -30,10 +30,10 @@ TEST_CASE("home copy: a cleaned block is on both sides, costs its bytes once, an
   b.settle();
   const statistics s = b.seen();
   CHECK(s.dropped == 0);
-  CHECK(s.out.all_bytes() == 2 * block_size.count);
-  CHECK(s.out.bytes_for(reason::write_back) == 2 * block_size.count);
-  CHECK(s.out.blocks_for(reason::write_back) == 0);
-  CHECK(s.out.blocks_for(reason::make_room) == 2);
+  CHECK(s.out().all_bytes() == 2 * block_size.count);
+  CHECK(s.out().bytes_for(reason::write_back) == 2 * block_size.count);
+  CHECK(s.out().blocks_for(reason::write_back) == 0);
+  CHECK(s.out().blocks_for(reason::make_room) == 2);
   CHECK(b.on_host(1));
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("home copy: a copy during which a launch was submitted that may write 
   CHECK_FALSE(b.on_host(0));
   CHECK(b.state(0).moving == motion::none);
   CHECK_FALSE(b.state(1).dirty);
-  CHECK(b.seen().out.bytes_for(reason::write_back) == 2 * block_size.count);
+  CHECK(b.seen().out().bytes_for(reason::write_back) == 2 * block_size.count);
   if (over) {  // the next copy is a new one
     b.issued();
     b.plan({clean(blocks(0, 2))});
@@ -150,7 +150,7 @@ TEST_CASE("home copy: a copy to the host that fails leaves the block dirty") {
   CHECK_FALSE(b.on_host(0));
   CHECK(b.state(0).moving == motion::none);
   CHECK(b.seen().failed_calls == 1);
-  CHECK(b.seen().out.all_bytes() == 0);
+  CHECK(b.seen().out().all_bytes() == 0);
   b.memory.fail_all = false;
   b.issued();
   b.plan({drop(blocks(0)), clean(blocks(0))});
@@ -209,7 +209,7 @@ TEST_CASE("home copy: a block that the host takes back while it is cleaned is th
   CHECK(b.state(0).copies.only_at(location::host()));
   CHECK_FALSE(b.state(0).dirty);
   CHECK(b.state(0).moving == motion::none);
-  CHECK(b.seen().out.bytes_for(reason::write_back) == 0);
+  CHECK(b.seen().out().bytes_for(reason::write_back) == 0);
 }
 
 TEST_CASE("home copy: copies to the host take their place in the outward direction") {

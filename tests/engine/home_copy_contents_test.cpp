@@ -55,7 +55,6 @@ class modelled_memory final : public memory_space {
 
   [[nodiscard]] std::byte* base() const override { return nullptr; }
   [[nodiscard]] bytes capacity() const override { return block_size * arena_blocks; }
-  [[nodiscard]] location place() const override { return location::device(); }
   [[nodiscard]] bytes free_memory() const override { return capacity(); }
   [[nodiscard]] nanoseconds now() const override { return {}; }
   bool start(const transfer& t, std::uint64_t ticket) override {
@@ -483,9 +482,9 @@ TEST_CASE("home copy: whatever a policy plans, what launches read is what was wr
     all.discarded += s.discarded;
     all.refused += s.refused;
     all.failed_calls += s.failed_calls;
-    cleaned += s.out.bytes_for(reason::write_back) / block_size.count;
-    populated += s.in.blocks_for(reason::predicted) - s.in.bytes_for(reason::predicted) / block_size.count;
-    dropped += s.out.blocks_for(reason::make_room) - s.out.bytes_for(reason::make_room) / block_size.count;
+    cleaned += s.out().bytes_for(reason::write_back) / block_size.count;
+    populated += s.in().blocks_for(reason::predicted) - s.in().bytes_for(reason::predicted) / block_size.count;
+    dropped += s.out().blocks_for(reason::make_room) - s.out().bytes_for(reason::make_room) / block_size.count;
   }
   CHECK(cleaned > 0);
   CHECK(populated > 0);

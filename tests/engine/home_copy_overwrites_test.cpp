@@ -24,7 +24,7 @@ TEST_CASE("home copy: a block that a launch in flight overwrites as a whole is p
   CHECK(b.issued() == "prefetch(0+1) populate(1+2)");
   b.settle();
   CHECK(b.issued() == "prefetch(3+1)");
-  CHECK(b.seen().in.all_bytes() == 2 * block_size.count);
+  CHECK(b.seen().in().all_bytes() == 2 * block_size.count);
 }
 
 TEST_CASE("home copy: what was planned before the overwrite was declared is populated too") {

@@ -34,8 +34,8 @@ TEST_CASE("home copy: a prefetch is cut where contents begin or end, and what ha
   CHECK(b.issued() == "populate(0+2) prefetch(2+3) populate(5+1)");
   CHECK(b.script.map->occupied() == 6);
   const statistics s = b.seen();
-  CHECK(s.in.blocks_for(reason::issued) == 6);
-  CHECK(s.in.bytes_for(reason::issued) == 3 * block_size.count);
+  CHECK(s.in().blocks_for(reason::issued) == 6);
+  CHECK(s.in().bytes_for(reason::issued) == 3 * block_size.count);
   CHECK(b.on_host(3));
   CHECK(b.on_device(3));
   CHECK_FALSE(b.state(3).dirty);
@@ -58,7 +58,7 @@ TEST_CASE("home copy: populated blocks take room while they arrive, and have no 
   b.settle();
   CHECK(b.on_host(0));
   CHECK(b.state(1).copies.empty());
-  CHECK(b.seen().out.bytes_for(reason::make_room) == block_size.count);
+  CHECK(b.seen().out().bytes_for(reason::make_room) == block_size.count);
 }
 
 TEST_CASE("home copy: what the host writes where the device has room alone is not lost when the room is given up") {
@@ -131,8 +131,8 @@ TEST_CASE("home copy: an eviction is cut where contents are the host's, and thos
   CHECK(b.script.map->occupied() == 0);
   for (std::uint32_t i = 0; i < 6; ++i)
     CHECK(b.state(i).copies.only_at(location::host()));
-  CHECK(b.seen().out.blocks_for(reason::make_room) == 6);
-  CHECK(b.seen().out.bytes_for(reason::make_room) == 2 * block_size.count);
+  CHECK(b.seen().out().blocks_for(reason::make_room) == 6);
+  CHECK(b.seen().out().bytes_for(reason::make_room) == 2 * block_size.count);
 }
 
 TEST_CASE("home copy: a drop gives up what the host has, and the rest is refused and counted") {
@@ -164,7 +164,7 @@ TEST_CASE("home copy: a drop or eviction that fails leaves the block as it was")
   CHECK(b.state(0).moving == motion::none);
   CHECK(b.state(0).dirty == dirty);
   CHECK(b.on_host(0) == !dirty);
-  CHECK(b.seen().out.all_blocks() == 0);
+  CHECK(b.seen().out().all_blocks() == 0);
   CHECK(b.seen().failed_calls == 1);
   b.memory.fail_all = false;
   b.plan({evict(blocks(0))});
@@ -190,7 +190,7 @@ TEST_CASE("home copy: while a launch runs that does not say what it touches, not
   CHECK(b.issued() == "evict(1+1)");
   CHECK(b.seen().refused == 1);
   b.settle();
-  CHECK(b.seen().out.bytes_for(reason::make_room) == block_size.count);
+  CHECK(b.seen().out().bytes_for(reason::make_room) == block_size.count);
   b.finish(l);
   CHECK(b.state(0).dirty);
 }

@@ -42,7 +42,7 @@ struct bench {
   deepum_test::scripted_policy::script script{};
   deepum_test::scripted_policy policy{script};
   detail::inbox mail{memory};
-  detail::records state{8, location::device(), block_size};
+  detail::records state{8, topology{}, block_size};
   detail::launch_ends ends{state, policy, mail};
 };
 

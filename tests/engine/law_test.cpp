@@ -178,11 +178,14 @@ const std::vector<article>& table() {
         row(".  c   cl .    .  . .  . .  1 . . 0 ."),
         row(".  .   cl c    .  . .  . .  0 . . . ."),  // the neighbour has
         row(".  .   cl c    .  . .  . .  1 . . 0 .")}},
-      {"may_copy_home",
-       [](const one_case& c) { return law::may_copy_home(c.view(), asked, c.around, false); },
+      {"may_copy to the other device",
+       [](const one_case& c) { return law::may_copy(c.view(), asked, other, c.around); },
+       {row("L  !kn c a     0  . 0  . .  1 . . 0 .")}},
+      {"may_copy home",
+       [](const one_case& c) { return law::may_copy(c.view(), asked, home, c.around); },
        {row("L  ars c !hk   0  . 0  . .  1 . . 0 .")}},
-      {"may_copy_home for the host",
-       [](const one_case& c) { return law::may_copy_home(c.view(), asked, c.around, true); },
+      {"may_copy home for the host",
+       [](const one_case& c) { return law::may_copy(c.view(), asked, home, c.around, true); },
        {row("L  ars c !hk   0  . 0  . .  1 . . 0 ."), row("L  ars c !hk   0  . .  . .  1 . 0 0 .")}},
       {"may_forget what died",
        [](const one_case& c) { return law::may_forget(c.view(), law::because::died, c.around); },
@@ -229,7 +232,8 @@ TEST_CASE("the law is the same for every device") {
     same(law::may_arrive(c.view(), asked), law::may_arrive(m.view(), other));
     same(law::may_leave(c.view(), asked, c.around), law::may_leave(m.view(), other, c.around));
     same(law::may_release(c.view(), asked, c.around), law::may_release(m.view(), other, c.around));
-    same(law::may_copy_home(c.view(), asked, c.around, true), law::may_copy_home(m.view(), other, c.around, true));
+    same(law::may_copy(c.view(), asked, home, c.around, true), law::may_copy(m.view(), other, home, c.around, true));
+    same(law::may_copy(c.view(), asked, other, c.around), law::may_copy(m.view(), other, asked, m.around));
     for (const auto why : {law::because::died, law::because::requested, law::because::overwritten}) {
       same(law::may_forget(c.view(), why, c.around), law::may_forget(m.view(), why, c.around));
     }

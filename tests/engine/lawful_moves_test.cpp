@@ -148,7 +148,7 @@ void for_each_next(const world& w, bool stays, GoOn&& go_on) {
       if (from == to || !v.current(from) || v.at(from).is != phase::there) {
         continue;
       }
-      if (to == home ? from == here && law::may_copy_home(v, from, w.around(stays), false) : law::may_arrive(v, to)) {
+      if (to == home ? from == here && law::may_copy(v, from, to, w.around(stays)) : law::may_arrive(v, to)) {
         next([&](world& n) {
           n.ledger.start_arriving(block, to, from);
           n.coming[to.index()] = n.at(from);

@@ -97,7 +97,7 @@ TEST_CASE("where nobody tells of faults, a launch has brought what it declared w
     }
     CHECK_FALSE(map.present(block_id{2}));
     const statistics s = b.e->snapshot();
-    CHECK(s.in.blocks_for(reason::fault) == (sees ? 0 : 3));
+    CHECK(s.in().blocks_for(reason::fault) == (sees ? 0 : 3));
     CHECK(s.faults == 0);
     CHECK(s.fault_feed == (sees ? "driver" : "none"));
   }
@@ -115,8 +115,8 @@ TEST_CASE("a block that is arriving, or there, is not counted again by a launch 
   b.memory.carry_out(b.memory.calls[0]);
   CHECK(b.map().resident(block_id{0}));
   const statistics s = b.e->snapshot();
-  CHECK(s.in.blocks_for(reason::fault) == 1);
-  CHECK(s.in.blocks_for(reason::learned) == 2);
+  CHECK(s.in().blocks_for(reason::fault) == 1);
+  CHECK(s.in().blocks_for(reason::learned) == 2);
 }
 
 TEST_CASE("lost faults are in the statistics") {

@@ -193,7 +193,7 @@ void check_shrinking_memory(const deepum::cuda::device_options& options, deepum:
       injected.free_memory = turn % 2 == 0 ? least.count : (headroom + 512_MiB).count;
     });
     CHECK(r.memory == expected);
-    MESSAGE("MiB in ", r.late.in.all_bytes() >> 20U, ", out ", r.late.out.all_bytes() >> 20U, ", faults ",
+    MESSAGE("MiB in ", r.late.in().all_bytes() >> 20U, ", out ", r.late.out().all_bytes() >> 20U, ", faults ",
             r.late.faults);
   }
 }

@@ -45,7 +45,7 @@ TEST_CASE("a loop leaves the same memory behind under every policy, budget and f
         const loop_result r = run_loop(policy, budget, {.faults = feed});
         CHECK(r.memory == expected.memory);
         MESSAGE(std::string(policy), " ", budget.count >> 20U, " MiB, feed ", static_cast<int>(feed), ": faults ",
-                r.late.faults, ", MiB in ", r.late.in.all_bytes() >> 20U, " out ", r.late.out.all_bytes() >> 20U,
+                r.late.faults, ", MiB in ", r.late.in().all_bytes() >> 20U, " out ", r.late.out().all_bytes() >> 20U,
                 ", stalled us ", r.late.stalled.count() / 1000, ", failed ", r.late.failed_calls, ", unprepared ",
                 r.late.unprepared_launches, ", feed ", r.late.fault_feed);
       }

@@ -136,11 +136,11 @@ TEST_CASE("paged memory: contents are right over budget, with every size of chun
       CHECK(program.wrong(4) == 0);
       const deepum::statistics s = m.arena.statistics();
       CHECK(s.failed_calls == 0);
-      CHECK(s.out.all_bytes() > 0);
+      CHECK(s.out().all_bytes() > 0);
       CHECK(m.arena.block() == chunk);
       CHECK(m.arena.memory().device_memory() <= 64_MiB);
-      MESSAGE(policy, ", chunks of ", chunk.count >> 20U, " MiB: MiB in ", s.in.all_bytes() >> 20U, ", out ",
-              s.out.all_bytes() >> 20U, ", on the host ", m.arena.memory().host_memory().count >> 20U);
+      MESSAGE(policy, ", chunks of ", chunk.count >> 20U, " MiB: MiB in ", s.in().all_bytes() >> 20U, ", out ",
+              s.out().all_bytes() >> 20U, ", on the host ", m.arena.memory().host_memory().count >> 20U);
     }
   }
 }
@@ -521,7 +521,7 @@ TEST_CASE("paged memory: chunks come and go beside a running kernel, and its own
     CHECK(program.wrong(3) == 0);
     const deepum::statistics s = m.arena.statistics();
     CHECK(s.failed_calls == 0);
-    CHECK(s.out.all_bytes() > 0);
+    CHECK(s.out().all_bytes() > 0);
   }
   (void)cudaFreeHost(host);
 }

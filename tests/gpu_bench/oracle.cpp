@@ -226,13 +226,13 @@ constexpr int steps = 6;
 
 std::uint64_t bytes_of(machine& m, std::vector<word>& result, nanoseconds& time) {
   m.q.synchronize();
-  const std::uint64_t before = m.memory.statistics().in.all_bytes();
+  const std::uint64_t before = m.memory.statistics().in().all_bytes();
   const nanoseconds began = m.memory.memory().now();
   for (int i = 0; i < steps; ++i)
     m.step();
   m.q.synchronize();
   time = m.memory.memory().now() - began;
-  const std::uint64_t moved = m.memory.statistics().in.all_bytes() - before;
+  const std::uint64_t moved = m.memory.statistics().in().all_bytes() - before;
   result = m.result();
   return moved;
 }
@@ -282,11 +282,11 @@ TEST_CASE("an oracle follows another step from the launch on for which it is tol
   const auto moved_in_steps = [&] {
     both([](machine& x) { x.step(); });
     m.q.synchronize();
-    const std::uint64_t before = m.memory.statistics().in.all_bytes();
+    const std::uint64_t before = m.memory.statistics().in().all_bytes();
     both([](machine& x) { x.step(); });
     both([](machine& x) { x.step(); });
     m.q.synchronize();
-    return m.memory.statistics().in.all_bytes() - before;
+    return m.memory.statistics().in().all_bytes() - before;
   };
   const std::uint64_t first = moved_in_steps();
   m.memory.set_budget(16_MiB);
@@ -350,7 +350,7 @@ TEST_CASE("an oracle writes blocks back ahead of need where the program does not
         m.launch(a, b);
     }
     m.q.synchronize();
-    CHECK((m.memory.statistics().out.bytes_for(reason::write_back) != 0) == ahead);
+    CHECK((m.memory.statistics().out().bytes_for(reason::write_back) != 0) == ahead);
     CHECK(m.memory.statistics().policy.mispredicted == 0);
     const std::vector<word> result = m.result();
     CHECK((expected.empty() || result == expected));

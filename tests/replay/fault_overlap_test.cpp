@@ -74,8 +74,8 @@ TEST_CASE("overlapping faults move no more, and keep within the budget") {
   for (const bool overlap : {false, true}) {
     std::vector<schedule_entry> copies;
     const replayed_turn t = steady_step(overlap, block_in_a_microsecond, 0ns, &copies);
-    CHECK(t.used.in.all_bytes() == (8 * block_size).count);
-    CHECK(t.used.out.all_bytes() == (8 * block_size).count);
+    CHECK(t.used.in().all_bytes() == (8 * block_size).count);
+    CHECK(t.used.out().all_bytes() == (8 * block_size).count);
     // Room is taken when a copy to the device starts, and given back when one to the host has ended.
     std::int64_t started_in = 0;
     for (const schedule_entry& in : copies) {
@@ -97,7 +97,7 @@ TEST_CASE("overlapping faults drive out no block for which nothing comes") {
     // One of the other launch's blocks can stay each time.
     const replayed_turn t = steady_step(overlap, block_in_a_microsecond, 0ns, nullptr, 5);
     CHECK(t.used.faults == 6);
-    CHECK(t.used.out.all_bytes() == (6 * block_size).count);
+    CHECK(t.used.out().all_bytes() == (6 * block_size).count);
   }
 }
 

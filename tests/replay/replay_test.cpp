@@ -358,10 +358,10 @@ TEST_CASE("turns take the time from one end to the next, and statistics are thos
   const statistics& first = r.result.turns[0].used;
   CHECK(first.launches >= 4);
   CHECK(first.faults == 16);  // eight blocks of weights, and eight that are written for the first time
-  CHECK(first.in.all_bytes() == 8 * one_block);
+  CHECK(first.in().all_bytes() == 8 * one_block);
   for (std::size_t i = 2; i != 5; ++i) {
     CHECK(r.result.turns[i].time == nanoseconds{4'000'000});
-    CHECK(r.result.turns[i].used.in.all_bytes() == 0);
+    CHECK(r.result.turns[i].used.in().all_bytes() == 0);
     CHECK(r.result.turns[i].used.faults == 0);
   }
 }

@@ -43,10 +43,10 @@ statistics filled() {
               .table_bytes = 119,
               .execution_ids = 120};
   for (unsigned r = 0; r < reason_count; ++r) {
-    s.in.blocks[r] = 200 + r;
-    s.in.bytes[r] = 300 + r;
-    s.out.blocks[r] = 400 + r;
-    s.out.bytes[r] = 500 + r;
+    s.on(location::host(), location::device()).blocks[r] = 200 + r;
+    s.on(location::host(), location::device()).bytes[r] = 300 + r;
+    s.on(location::device(), location::host()).blocks[r] = 400 + r;
+    s.on(location::device(), location::host()).bytes[r] = 500 + r;
   }
   return s;
 }
@@ -153,6 +153,31 @@ TEST_CASE("the parser of prometheus_client takes the text") {
     return;
   }
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("traffic is told by link, too, and what goes by way of a neighbour counts once for the device") {
+  statistics s = filled();
+  const location neighbour = location::device(1);
+  s.on(location::host(), neighbour).bytes[static_cast<unsigned>(reason::issued)] = 7;
+  s.on(neighbour, location::device()).bytes[static_cast<unsigned>(reason::issued)] = 7;
+  CHECK(s.in().bytes_for(reason::issued) == 301 + 7);
+  CHECK(s.out().bytes_for(reason::issued) == 501);
+  CHECK(s.between(neighbour, location::device()).all_bytes() == 7);
+  CHECK(s.between(neighbour, location::host()).all_bytes() == 0);
+  const nlohmann::json json = nlohmann::json::parse(to_json(s));
+  CHECK(json["bytes_in"]["issued"] == 308);
+  REQUIRE(json["links"].size() == 4);
+  CHECK(json["links"][0]["from"] == "host");
+  CHECK(json["links"][0]["to"] == "device 0");
+  CHECK(json["links"][0]["blocks"]["fault"] == 209);
+  CHECK(json["links"][3]["from"] == "device 1");
+  CHECK(json["links"][3]["bytes"]["issued"] == 7);
+  std::map<std::string, std::string> samples = samples_of(to_openmetrics(s));
+  CHECK(samples[R"(deepum_link_copied_bytes_total{from="host",to="device 1",reason="issued"})"] == "7");
+  CHECK(samples[R"(deepum_link_moved_blocks_total{from="device 0",to="host",reason="fault"})"] == "409");
+  const statistics later = s - filled();
+  CHECK(later.in().bytes_for(reason::issued) == 7);
+  CHECK(later.between(location::host(), location::device()).all_bytes() == 0);
 }
 
 TEST_CASE("statistics as JSON") {

@@ -277,6 +277,34 @@ TEST_CASE("residency counts each block once, without what was discarded, and a c
   CHECK(in[1]["args"]["bytes"] == 4 << 20);  // two of them were there
 }
 
+TEST_CASE("what a neighbour gets and gives is drawn with both places, and is not on the device") {
+  recorder r;
+  const location neighbour = location::device(1);
+  transfer away = transfer::evict(neighbour, reason::make_room);
+  away.from = location::device();
+  transfer staged = transfer::prefetch(neighbour, reason::predicted);
+  staged.from = location::host();
+  transfer back = transfer::prefetch(location::device(), reason::issued);
+  back.from = neighbour;
+  r.move(kind::arrived, blocks(0, 2), us(10), us(20));
+  r.move(kind::arrived, blocks(0), us(20), us(25), reason::make_room, away);
+  r.move(kind::departed, blocks(0), {}, us(25), reason::make_room, away);
+  r.move(kind::arrived, blocks(5), us(20), us(30), reason::predicted, staged);
+  r.move(kind::arrived, blocks(0), us(30), us(35), reason::issued, back);
+  CHECK(r.residency() == std::vector<std::uint64_t>{0, 4 << 20, 2 << 20, 4 << 20});
+  REQUIRE(r.events("copy_out").size() == 1);
+  CHECK(r.events("copy_out")[0]["args"]["to"] == "device 1");
+  REQUIRE(r.events("evicted").size() == 1);
+  CHECK(r.events("evicted")[0]["args"]["how"] == "move");
+  REQUIRE(r.events("copy_elsewhere").size() == 1);
+  CHECK(r.events("copy_elsewhere")[0]["args"]["from"] == "host");
+  const std::vector<json> in = r.events("copy_in");
+  REQUIRE(in.size() == 2);
+  CHECK_FALSE(in[0]["args"].contains("from"));
+  CHECK(in[1]["args"]["from"] == "device 1");
+  check_viewable(r.events());
+}
+
 TEST_CASE("what was forgotten is counted, and the blocks that it brought are still there") {
   recorder r{{.events = 3}};
   r.move(kind::arrived, blocks(0, 4), us(10), us(20));
@@ -380,11 +408,11 @@ TEST_CASE("the trace of an arena agrees with its statistics, under every policy"
     }
     for (const json& e : r.events("copy_out"))
       out += e["args"]["bytes"].get<std::uint64_t>();
-    CHECK(in == s.in.all_bytes());
-    CHECK(out == s.out.all_bytes());
-    CHECK(in_by["fault"] == s.in.bytes_for(reason::fault));
-    CHECK(in_by["predicted"] == s.in.bytes_for(reason::predicted));
-    CHECK(in_by["issued"] == s.in.bytes_for(reason::issued));
+    CHECK(in == s.in().all_bytes());
+    CHECK(out == s.out().all_bytes());
+    CHECK(in_by["fault"] == s.in().bytes_for(reason::fault));
+    CHECK(in_by["predicted"] == s.in().bytes_for(reason::predicted));
+    CHECK(in_by["issued"] == s.in().bytes_for(reason::issued));
     CHECK(r.events("fault").size() == s.faults);
     CHECK(r.events("launch").size() == s.finished);
     std::set<std::string> names;
@@ -429,8 +457,8 @@ TEST_CASE("what is copied by mapping is drawn too") {
     for (const json& e : r.events(out ? "copy_out" : "copy_in"))
       copied[out] += e["args"]["bytes"].get<std::uint64_t>();
   }
-  CHECK(copied[0] == s.in.all_bytes());
-  CHECK(copied[1] == s.out.all_bytes());
+  CHECK(copied[0] == s.in().all_bytes());
+  CHECK(copied[1] == s.out().all_bytes());
   CHECK(copied[0] > 0);
   check_viewable(r.events());
 }
@@ -505,9 +533,9 @@ TEST_CASE("of adjacent blocks that come by one command, those that the host neve
   auto* const p = arena.allocate<std::byte>((16_MiB).count);
   (void)arena.host_overwrite(p, (6_MiB).count);
   arena.prefetch(p, 16_MiB, location::device());
-  for (int i = 0; i < 1000 && arena.statistics().in.all_blocks() < 8; ++i)
+  for (int i = 0; i < 1000 && arena.statistics().in().all_blocks() < 8; ++i)
     gpu.host_work(us(100));
-  CHECK(arena.statistics().in.all_bytes() == (6_MiB).count);
+  CHECK(arena.statistics().in().all_bytes() == (6_MiB).count);
   std::uint64_t copied = 0;
   for (const json& e : r.events("copy_in")) {
     CHECK(e["name"] == "requested");

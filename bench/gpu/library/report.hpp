@@ -50,12 +50,12 @@ struct counters {
   return {.launches = s.launches,
           .faults = s.faults,
           .lost_faults = s.lost_faults,
-          .in = s.in.all_bytes(),
-          .out = s.out.all_bytes(),
+          .in = s.in().all_bytes(),
+          .out = s.out().all_bytes(),
           .discarded = s.discarded * block.count,
           .stalled_ns = s.stalled.count(),
-          .in_for = s.in.bytes,
-          .out_for = s.out.bytes};
+          .in_for = s.in().bytes,
+          .out_for = s.out().bytes};
 }
 
 /// What the driver told of some steps, for each of them.

@@ -6,8 +6,10 @@
 #include <deepum/core/block_record.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/topology.hpp>
 #include <deepum/error.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +26,18 @@ inline namespace v0 {
 /// places. Not synchronised.
 class block_ledger : public block_map {
  public:
+  /// The places of a topology. The device where launches run has no budget yet.
+  block_ledger(std::uint32_t block_count, const topology& all, block_grid units)
+      : block_map(block_count, all.runs_on(), all.places(), units) {
+    for (unsigned l = 0; l != all.places(); ++l) {
+      const location at = location::at(l);
+      places_[l].rank = all.rank(at);
+      if (at.is_device() && at != all.runs_on()) {
+        set_budget(at,
+                   static_cast<std::uint32_t>(std::min<std::uint64_t>(all.budget(at) / units.block(), block_count)));
+      }
+    }
+  }
   /// The host, and devices that may hold blocks.
   /// @param block_count  Number of blocks in the arena's address range.
   /// @param runs_on      Where launches run.
@@ -153,7 +167,7 @@ class block_ledger : public block_map {
     c.late = false;
   }
   void start_arriving(block_id b) { start_arriving(b, device_, location::host()); }
-  /// What a place has is being given up, with a copy to the host where that has none.
+  /// What a place has is being given up, with a copy elsewhere where no other place has the contents.
   void start_leaving(block_id b, location from) {
     expects(copy(b, from).holds(), "a block starts to leave that is not there");
     set_phase(b, from, block_copy::phase::leaving);
@@ -234,17 +248,18 @@ class block_ledger : public block_map {
   }
   /// The device gave the block up without a copy.
   void drop(block_id b) { release(b, device_); }
-  /// The device gave the block up; the host has its contents (if there are any).
-  void depart(block_id b) {
+  /// A device gave the block up for the host, which has its contents (if there are any).
+  void depart(block_id b, location from) {
     const location home = location::host();
-    if (current(b, device_)) {
+    if (current(b, from)) {
       set_phase(b, home, block_copy::phase::there);
       copy(b, home).generation = record(b).generation;
-    } else if (copy(b, home).is == block_copy::phase::arriving) {
+    } else if (copy(b, home).is == block_copy::phase::arriving && copy(b, home).from == from.index()) {
       release(b, home);
     }
-    release(b, device_);
+    release(b, from);
   }
+  void depart(block_id b) { depart(b, device_); }
   /// The contents are gone everywhere; all devices gave the block up.
   void discard(block_id b) {
     for_each_copy(b, [&](location l, const block_copy&) { release(b, l); });

@@ -52,6 +52,8 @@ class block_map {
   /// Blocks that take room there: resident, arriving, or not yet gone.
   [[nodiscard]] std::uint32_t occupied(location at) const { return ledger(at).occupied; }
   [[nodiscard]] std::uint32_t occupied() const { return occupied(device_); }
+  /// How far a place is from where launches run: 0 there, and the farther the more (`topology::rank`).
+  [[nodiscard]] std::uint32_t rank(location at) const { return ledger(at).rank; }
   /// Blocks that could arrive without any leaving.
   [[nodiscard]] std::uint32_t room(location at) const {
     const place_ledger& l = ledger(at);
@@ -94,6 +96,7 @@ class block_map {
   [[nodiscard]] bool resident(block_id b) const { return here(b).holds(); }
   /// The block takes room on the device: resident or arriving.
   [[nodiscard]] bool present(block_id b) const { return here(b).takes_room(); }
+  [[nodiscard]] bool present(block_id b, location at) const { return copy(b, at).takes_room(); }
   /// The device has room for the block, and its contents are elsewhere.
   [[nodiscard]] bool hollow(block_id b) const { return resident(b) && !current(b, device_) && !nowhere(b); }
   /// A launch that begins now finds the whole block on the device, and it is not on its way out.
@@ -142,6 +145,7 @@ class block_map {
  protected:
   /// What is known of one place. The host has neither a budget nor an order.
   struct place_ledger {
+    std::uint32_t rank = 0;
     std::uint32_t budget = 0;
     std::uint32_t occupied = 0;
     std::uint32_t arriving = 0;

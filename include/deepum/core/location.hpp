@@ -5,6 +5,7 @@
 #include <bit>
 #include <compare>
 #include <cstdint>
+#include <string>
 
 namespace deepum {
 inline namespace v0 {
@@ -36,6 +37,11 @@ class location {
   constexpr explicit location(std::uint8_t index) : index_(index) {}
   std::uint8_t index_;
 };
+
+/// The words for messages, JSON and traces: `host`, or `device` with its number.
+[[nodiscard]] inline std::string to_string(location l) {
+  return l.is_host() ? "host" : l.is_any() ? "any" : "device " + std::to_string(l.index() - 1);
+}
 
 /// The set of places at which a block's contents are current.
 ///

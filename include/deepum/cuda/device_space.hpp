@@ -30,7 +30,6 @@ class device_space : public memory_space {
   using event_type = event;
 
   [[nodiscard]] device& owner() const { return owner_; }
-  [[nodiscard]] location place() const override { return location::device(); }
 
   /// @name Events
   /// See `launch_watch`.

@@ -22,8 +22,11 @@ class accounting {
   /// @param shared, chosen  Outlive it.
   accounting(records& shared, const engine_options& chosen) : state_(shared), options_(chosen) {}
 
-  /// Blocks got or gave up room. @param copied  Their contents crossed the link.
-  void count(traffic& t, reason why, bool copied) const;
+  /// A block got or gave up room. @param way     The route by which it came or went; `route::none`: by none.
+  ///                              @param copied  Its contents crossed the links.
+  void count(std::uint8_t way, reason why, bool copied) const;
+  /// A block was copied, and neither got nor gave up room.
+  void count_copy(std::uint8_t way, reason why) const;
   /// A call or a command failed. Many in a row pause what policies prefetch.
   void failed(const char* what);
   void command_completed() { failures_in_a_row_ = 0; }

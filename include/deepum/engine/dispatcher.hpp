@@ -8,22 +8,24 @@
 #include <deepum/engine/fact_finder.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/records.hpp>
-#include <deepum/engine/transfer_queue.hpp>
+#include <deepum/engine/transfer_queues.hpp>
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-/// Takes plans into the queues and gives commands to the device, as far as the law, the room and the links allow.
+/// Takes plans into the queues and gives transfers to the memory, as far as the law, the room and the links allow.
+/// Where a policy has left it open, it fills in where blocks come from and by which route.
 ///
-/// Each direction keeps the order of its queue, with a bounded number of commands at a time. Blocks without contents
-/// get room without a copy, and blocks with a current copy on the host give theirs up without one; neither waits for
-/// the link. A block that an executing launch declares, or the next one of its stream, is not evicted: else launches
-/// that wait would take blocks from each other for ever.
+/// Each link keeps the order of its queue, with a bounded number of transfers at a time. Blocks without contents get
+/// room without a copy, and blocks that are current elsewhere give theirs up without one; neither waits for the link. A
+/// block that an executing launch declares, or the next one of its stream, is not evicted: else launches that wait
+/// would take blocks from each other for ever.
 ///
 /// Not synchronised: used under the engine's state lock.
 class dispatcher {
@@ -48,13 +50,19 @@ class dispatcher {
   void enqueue_discard(transfer t);
   /// A prefetch is forgotten. What the new plan has again was not cancelled.
   void cancel(const transfer& t);
-  void issue_inward();
-  void issue_outward();
-  /// Discards need no link, so one that waits for a launch does not hold up the others.
-  void issue_discards();
+  /// Gives a link what it can take.
+  void issue(transfer_queue& q);
+  /// @name One piece of the first transfer that waits
+  /// Blocks of which nothing is to be done, or cannot be done, are left out. @returns  False where the queue has to
+  /// wait.
+  /// @{
+  bool issue_arrival(transfer_queue& q, std::deque<queue_entry>& waiting);
+  bool issue_departure(transfer_queue& q, std::deque<queue_entry>& waiting);
+  bool issue_copy(transfer_queue& q, std::deque<queue_entry>& waiting);
+  /// @}
+  /// These need no link, so one that waits for a launch does not hold up the others.
+  void issue_forgotten();
   void issue_discard(block_range blocks, reason why);
-  /// Takes one piece off the first transfer. Blocks that cannot be cleaned now, or need not be, are left out.
-  void issue_clean(std::deque<queue_entry>& queue);
   /// A copy in two places is of use only where blocks have to leave.
   void advise(const driver_hint& h);
   /// Gives a transfer to the device. @returns  Its ticket; 0 where the call failed.
@@ -62,11 +70,21 @@ class dispatcher {
 
   /// Takes the first blocks of the first transfer, and the transfer itself when nothing of it is left.
   static transfer take_piece(std::deque<queue_entry>& queue, std::uint32_t blocks);
-  /// The queue that a direction works on; null where nothing waits.
-  [[nodiscard]] static std::deque<queue_entry>* waiting(transfer_queue& q);
-  /// The device has as many transfers of this direction as it is given at a time.
-  [[nodiscard]] bool full(const transfer_queue& q) const;
-  [[nodiscard]] std::uint32_t blocks_left(const transfer_queue& q) const;
+  [[nodiscard]] location source(const transfer& t, block_id b) const;
+  /// The blocks have moved since the transfer was asked for: it goes on in the queue of the link that leads from there.
+  /// @returns  Whether that is so.
+  bool goes_elsewhere(transfer_queue& q, std::deque<queue_entry>& waiting, location from);
+  /// The route for one more transfer; nothing where all are full.
+  [[nodiscard]] std::optional<std::uint8_t> route_for(location from, location to) const;
+  /// No route has room. @returns  False where the queue has to wait; else there is none, and the transfer is dropped.
+  bool waits_for_link(std::deque<queue_entry>& waiting, location from);
+  /// The first block cannot do what is asked. @returns  False where that may change by itself.
+  bool leave_out(transfer& t);
+  void drop_rest(std::deque<queue_entry>& waiting);
+  void start_leaving(block_id b, location from, std::uint64_t ticket);
+  /// That a link is given at a time.
+  [[nodiscard]] std::uint64_t most_blocks() const;
+  [[nodiscard]] std::uint32_t blocks_left(std::uint8_t via) const;
   /// The block is on the device, and nothing is going to change that.
   [[nodiscard]] bool stays(block_id b) const;
   /// It is not worth to wait until the block may leave: a hold keeps it, which ends when the program likes, or who
@@ -79,6 +97,7 @@ class dispatcher {
   accounting& account_;
   const engine_options& options_;
   std::uint64_t next_ticket_ = 1;
+  bool moved_on_ = false;        // a transfer from one queue to another
   std::vector<bool> planned_{};  // blocks that the last plan which superseded others prefetches, or that were cancelled
 };
 

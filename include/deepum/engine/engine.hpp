@@ -163,8 +163,9 @@ class engine {
   /// @name Requests of the program. They go before what the policy plans, and are not forgotten when it plans anew.
   /// @{
 
-  /// Move blocks. Room is not made for it: what does not fit when nothing is under way is dropped and counted, and so
-  /// is what comes while 1024 requests wait.
+  /// Move blocks: to where launches run, or away from there to the host or to a device that only holds blocks. Room is
+  /// not made for it: what does not fit when nothing is under way is dropped and counted, and so is what comes while
+  /// 1024 requests wait.
   void prefetch(block_range range, location to);
   void advise(block_range range, advice hint, location where);
   /// Give the contents of blocks up. Blocks that a launch in flight may touch are left alone, and counted as dropped.
@@ -174,6 +175,8 @@ class engine {
 
   /// Device memory to hold at most. @param budget  0: what is free, less the headroom, refreshed now and then.
   void set_budget(bytes budget);
+  /// The same of a device that only holds blocks. What is more than that stays until the policy moves it.
+  void set_budget(location at, bytes budget);
   [[nodiscard]] bytes budget() const;
 
   /// What has been done so far, up to this moment.

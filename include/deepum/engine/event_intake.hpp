@@ -47,6 +47,8 @@ class event_intake {
   void take_fault(const device_event& e, launch_id launch);
   void take_arrival(const device_event& e);
   void take_departure(const device_event& e);
+  /// The route whose traffic a move counts as. @param t  Null: the driver's own doing.
+  [[nodiscard]] std::uint8_t way_of(const transfer* t, location from, location to) const;
   /// @returns  Whether the same command may do better next time.
   bool take_failure();
   /// A command is done, or has failed. Blocks that it did not report stayed where they were.

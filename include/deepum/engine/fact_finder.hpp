@@ -20,23 +20,23 @@ class fact_finder {
   /// @param claims  Where the memory never faults; else null. Both outlive it.
   fact_finder(const records& shared, const block_claims* claims) : state_(shared), claims_(claims) {}
 
-  /// @name What the law says of a block and the device where launches run
+  /// @name What the law says
   /// @{
-  [[nodiscard]] bool may_arrive(block_id b) const { return law::may_arrive(state_.ledger.of(b), device()); }
+  [[nodiscard]] bool may_arrive(block_id b, location to) const { return law::may_arrive(state_.ledger.of(b), to); }
   /// Cost: on memory that faults it asks the launches that execute, where the block could leave otherwise.
-  [[nodiscard]] bool may_leave(block_id b) const {
+  [[nodiscard]] bool may_leave(block_id b, location from) const {
     law::circumstances c = circumstances_of(b);
-    if (!law::may_leave(state_.ledger.of(b), device(), c)) {
+    if (!law::may_leave(state_.ledger.of(b), from, c)) {
       return false;
     }
-    c.in_use = in_use(b);
-    return law::may_leave(state_.ledger.of(b), device(), c);
+    c.in_use = from == state_.ledger.device() && in_use(b);
+    return law::may_leave(state_.ledger.of(b), from, c);
   }
-  [[nodiscard]] bool may_release(block_id b) const {
-    return law::may_release(state_.ledger.of(b), device(), circumstances_of(b));
+  [[nodiscard]] bool may_release(block_id b, location from) const {
+    return law::may_release(state_.ledger.of(b), from, circumstances_of(b));
   }
-  [[nodiscard]] bool may_copy_home(block_id b, bool for_host) const {
-    return law::may_copy_home(state_.ledger.of(b), device(), circumstances_of(b), for_host);
+  [[nodiscard]] bool may_copy(block_id b, location from, location to, bool for_host = false) const {
+    return law::may_copy(state_.ledger.of(b), from, to, circumstances_of(b), for_host);
   }
   [[nodiscard]] bool may_forget(block_id b, law::because why) const {
     return law::may_forget(state_.ledger.of(b), why, circumstances_of(b));
@@ -58,7 +58,6 @@ class fact_finder {
   }
 
  private:
-  [[nodiscard]] location device() const { return state_.ledger.device(); }
   [[nodiscard]] law::circumstances circumstances_of(block_id b) const {
     const block_view block = state_.ledger.of(b);
     return {.home_stays = state_.ledger.keeps_home_copy(),

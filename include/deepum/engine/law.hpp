@@ -52,15 +52,16 @@ enum class because : std::uint8_t {
   return (!b.current(from) || b.current_beside(from)) && !(c.home_stays && c.unknown_users);
 }
 
-/// Contents may be copied to the host and count as current there. Fact: they are at the place and stay, the host has
-/// none and gets none, and no launch that was submitted may write them meanwhile. One that is submitted later is
-/// noticed.
+/// Contents may be copied to another place and count as current at both. Fact: they are at the one place and stay, the
+/// other one has none and gets none (a device: nothing of the block at all), and no launch that was submitted may write
+/// them meanwhile. One that is submitted later is noticed.
 /// @param for_host  The host waits for the copy. Launches that are held back may be waiting for the host in turn, so
 ///                  that only those count which may be executing.
-[[nodiscard]] constexpr bool may_copy_home(const block_view& b, location from, const circumstances& c, bool for_host) {
-  return c.home_stays && b.current(from) && !b.in_motion(from) && !b.current(location::host()) &&
-         !b.in_motion(location::host()) && b->life == liveness::live && !c.unknown_users &&
-         (b->writers == 0 || (for_host && !c.writer_executes));
+[[nodiscard]] constexpr bool may_copy(const block_view& b, location from, location to, const circumstances& c,
+                                      bool for_host = false) {
+  return c.home_stays && b.current(from) && !b.in_motion(from) &&
+         (to.is_host() ? !b.current(to) : b.state(to) == copy_state::absent) && !b.in_motion(to) &&
+         b->life == liveness::live && !c.unknown_users && (b->writers == 0 || (for_host && !c.writer_executes));
 }
 
 /// The contents may be forgotten everywhere.

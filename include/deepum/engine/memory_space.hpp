@@ -4,6 +4,7 @@
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/topology.hpp>
 #include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/units.hpp>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -47,8 +49,10 @@ class memory_space {
   [[nodiscard]] virtual std::byte* base() const = 0;
   /// Length of the address range, whole blocks. Threads: any.
   [[nodiscard]] virtual bytes capacity() const = 0;
-  /// The device. Threads: any.
-  [[nodiscard]] virtual location place() const = 0;
+  /// The places that it has memory at, and the links between them. Threads: any.
+  [[nodiscard]] const topology& places() const { return places_; }
+  /// The device where launches run. Threads: any.
+  [[nodiscard]] location place() const { return places_.runs_on(); }
   /// Device memory that is free now, of all processes. Threads: any.
   [[nodiscard]] virtual bytes free_memory() const = 0;
 
@@ -144,11 +148,15 @@ class memory_space {
   /// @}
 
  protected:
-  explicit memory_space(const memory_capabilities& can, bytes block = block_size) : capabilities_(can), block_(block) {}
+  explicit memory_space(const memory_capabilities& can, bytes block = block_size, topology all = {})
+      : capabilities_(can),
+        block_(block),
+        places_(std::move(all)) {}
 
  private:
   const memory_capabilities capabilities_;
   const bytes block_;
+  const topology places_;
 };
 
 }  // namespace v0

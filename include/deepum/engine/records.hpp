@@ -5,16 +5,18 @@
 #include <deepum/core/block_ledger.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/topology.hpp>
 #include <deepum/engine/held_launches.hpp>
 #include <deepum/engine/launch_tracker.hpp>
 #include <deepum/engine/recent_peak.hpp>
 #include <deepum/engine/statistics.hpp>
-#include <deepum/engine/transfer_queue.hpp>
+#include <deepum/engine/transfer_queues.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace deepum {
@@ -25,14 +27,19 @@ namespace detail {
 ///
 /// Not synchronised: used under the engine's state lock.
 struct records {
-  records(std::uint32_t block_count, location place, bytes unit) : ledger(block_count, place, 0, block_grid{unit}) {}
+  records(std::uint32_t block_count, const topology& places, bytes unit)
+      : ledger(block_count, places, block_grid{unit}),
+        queues(places) {
+    statistics.runs_on = places.runs_on();
+    for (const place_link& l : places.links()) {
+      (void)statistics.on(l.from, l.to);
+    }
+  }
 
   block_ledger ledger;
   launch_tracker launches{};
   held_launches held{};
-  transfer_queue inward{};
-  transfer_queue outward{};
-  transfer_queue discards{};
+  transfer_queues queues;
   deepum::statistics statistics{};
   std::uint64_t live = 0;  // blocks with contents that matter
   recent_peak live_of_late{};
@@ -44,8 +51,11 @@ struct records {
   bool all_there = false;   // memory that never faults: every block that is alive can be used, and stays
   bool policy_due = false;  // something happened that the policy has not been asked about
 
-  /// The block is leaving the device, or its contents are being given up: it can come back when that is over.
-  [[nodiscard]] bool going(block_id b) const { return ledger.moving(b) == motion::leaving || ledger.of(b)->forgetting; }
+  /// The block is leaving a place, or its contents are being given up: it can come back when that is over.
+  [[nodiscard]] bool going(block_id b, location at) const {
+    return ledger.of(b).at(at).is == block_copy::phase::leaving || ledger.of(b)->forgetting;
+  }
+  [[nodiscard]] bool going(block_id b) const { return going(b, ledger.device()); }
   /// No command is moving the block.
   [[nodiscard]] bool still(block_id b) const { return !ledger.of(b).in_motion(); }
   /// The live blocks do not fit, or did not a short while ago: between two steps all activations are dead, and then
@@ -63,9 +73,7 @@ struct records {
            });
   }
   /// The device has no command.
-  [[nodiscard]] bool nothing_moves() const {
-    return inward.issued.empty() && outward.issued.empty() && discards.issued.empty();
-  }
+  [[nodiscard]] bool nothing_moves() const { return queues.links_free() && queues.forgotten.moving() == 0; }
   /// Blocks that the device takes: the budget, or what fitted when it had no memory for more. That is forgotten after
   /// a while, and when nothing else helps: others may have given memory back.
   [[nodiscard]] std::uint32_t most_on_device() const {
@@ -76,28 +84,15 @@ struct records {
     const std::uint32_t most = most_on_device();
     return most - std::min(most, ledger.occupied());
   }
-  [[nodiscard]] transfer_queue& queue_of(const transfer& t) {
-    return t.forgets() ? discards : t.takes_room() ? inward : outward;
-  }
-  [[nodiscard]] transfer_queue& queue_of(const driver_hint&) { return inward; }
-  /// The transfer that the device has under a ticket; nullptr where it has none.
-  [[nodiscard]] const outstanding* find(std::uint64_t ticket) const {
-    if (ticket != 0) {
-      for (const transfer_queue* q : {&inward, &outward, &discards}) {
-        for (const outstanding& o : q->issued) {
-          if (o.ticket == ticket) {
-            return &o;
-          }
-        }
-      }
-    }
-    return nullptr;
-  }
+  [[nodiscard]] std::uint32_t room(location at) const { return at == ledger.device() ? room() : ledger.room(at); }
+  /// Where what is asked for waits.
+  [[nodiscard]] transfer_queue& queue_of(const transfer& t) { return queues.of(ledger, t); }
+  [[nodiscard]] transfer_queue& queue_of(const driver_hint& h) { return queues.of(ledger, h); }
   /// A discard of one of the blocks was asked for by the program, or is on its way.
   [[nodiscard]] bool discarding(block_range range) const {
-    return std::any_of(discards.issued.begin(), discards.issued.end(),
+    return std::any_of(queues.forgotten.issued.begin(), queues.forgotten.issued.end(),
                        [range](const outstanding& o) { return o.what.blocks.overlaps(range); }) ||
-           std::any_of(discards.requested.begin(), discards.requested.end(),
+           std::any_of(queues.forgotten.requested.begin(), queues.forgotten.requested.end(),
                        [range](const queue_entry& o) { return std::get<transfer>(o).blocks.overlaps(range); });
   }
 };

@@ -36,7 +36,7 @@ struct engine_rooms {
   engine_rooms(memory_space& space, std::unique_ptr<policy> chosen, engine_options given, inbox& mail)
       : options(with_depth(std::move(given), space.capabilities())),
         chooser(std::move(chosen)),
-        state(static_cast<std::uint32_t>(space.capacity() / space.block()), space.place(), space.block()),
+        state(static_cast<std::uint32_t>(space.capacity() / space.block()), space.places(), space.block()),
         claims(space.capabilities().faults ? nullptr : std::make_unique<block_claims>(state.ledger)),
         facts(state, claims.get()),
         host(claims ? std::make_unique<host_access>(space, state, *chooser, *claims, facts) : nullptr),

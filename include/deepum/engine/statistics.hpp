@@ -1,17 +1,19 @@
 #pragma once
 
-#include <deepum/core/plan.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
 
-/// Blocks that went one way, by reason.
+/// Blocks that went over a link, or over several, by reason.
 struct traffic {
   std::array<std::uint64_t, reason_count> blocks{};  ///< blocks that got or gave up room, by `reason`; not cleaned ones
   std::array<std::uint64_t, reason_count> bytes{};   ///< bytes of the whole blocks whose contents were copied, be it
@@ -22,13 +24,21 @@ struct traffic {
   [[nodiscard]] std::uint64_t all_blocks() const { return sum(blocks); }
   [[nodiscard]] std::uint64_t all_bytes() const { return sum(bytes); }
 
-  friend traffic operator-(traffic a, const traffic& b) {
+  traffic& operator+=(const traffic& b) {
     for (unsigned i = 0; i < reason_count; ++i) {
-      a.blocks[i] -= b.blocks[i];
-      a.bytes[i] -= b.bytes[i];
+      blocks[i] += b.blocks[i];
+      bytes[i] += b.bytes[i];
     }
-    return a;
+    return *this;
   }
+  traffic& operator-=(const traffic& b) {
+    for (unsigned i = 0; i < reason_count; ++i) {
+      blocks[i] -= b.blocks[i];
+      bytes[i] -= b.bytes[i];
+    }
+    return *this;
+  }
+  friend traffic operator-(traffic a, const traffic& b) { return a -= b; }
 
  private:
   static std::uint64_t sum(const std::array<std::uint64_t, reason_count>& values) {
@@ -40,20 +50,27 @@ struct traffic {
   }
 };
 
+/// What went over one direction of a link.
+struct link_traffic {
+  location from = location::host();
+  location to = location::device();
+  traffic moved{};
+};
+
 /// What an engine has done since it began. The difference of two snapshots is what it did in between.
 ///
 /// Prefetches are counted in blocks. Whether a prefetch was used can only be told where launches declare what they
 /// touch: a block that left while launches with undeclared accesses ran is counted neither as used nor as wasted.
 struct statistics {
-  std::uint64_t launches = 0;           ///< issued
-  std::uint64_t finished = 0;           ///< finished
-  std::uint64_t refused_launches = 0;   ///< issued, and refused when it turned out that they can never begin
-  std::uint64_t faults = 0;             ///< page faults that the device reported; blocks that a launch was held back
-                                        ///< for, and nothing was bringing, where memory never faults
-  std::uint64_t lost_faults = 0;        ///< page faults that happened and were not reported
-  std::string fault_feed = "device";    ///< who reports them: the (simulated) device, driver, cupti, none, engine
-  traffic in{};                         ///< host to device
-  traffic out{};                        ///< device to host
+  std::uint64_t launches = 0;             ///< issued
+  std::uint64_t finished = 0;             ///< finished
+  std::uint64_t refused_launches = 0;     ///< issued, and refused when it turned out that they can never begin
+  std::uint64_t faults = 0;               ///< page faults that the device reported; blocks that a launch was held back
+                                          ///< for, and nothing was bringing, where memory never faults
+  std::uint64_t lost_faults = 0;          ///< page faults that happened and were not reported
+  std::string fault_feed = "device";      ///< who reports them: the (simulated) device, driver, cupti, none, engine
+  location runs_on = location::device();  ///< the device where launches run
+  std::vector<link_traffic> links{};      ///< what goes over two links counts on both
   std::uint64_t discarded = 0;          ///< blocks whose contents were given up, because a fact said that they are dead
   std::uint64_t prefetches_used = 0;    ///< a launch used the block before it left
   std::uint64_t prefetches_late = 0;    ///< the block faulted while its prefetch was under way
@@ -69,14 +86,37 @@ struct statistics {
   std::uint64_t oversized_launches = 0;  ///< launches that declared more than the budget
   policy_statistics policy{};            ///< predictions; `table_bytes` and `execution_ids` are levels, not counts
 
+  /// What came to the device where launches run, from wherever.
+  [[nodiscard]] traffic in() const {
+    return sum([this](const link_traffic& l) { return l.to == runs_on; });
+  }
+  /// What left it, for wherever.
+  [[nodiscard]] traffic out() const {
+    return sum([this](const link_traffic& l) { return l.from == runs_on; });
+  }
+  /// What went over one link.
+  [[nodiscard]] traffic between(location from, location to) const {
+    return sum([from, to](const link_traffic& l) { return l.from == from && l.to == to; });
+  }
+  /// The same, to be changed.
+  [[nodiscard]] traffic& on(location from, location to) {
+    for (link_traffic& l : links) {
+      if (l.from == from && l.to == to) {
+        return l.moved;
+      }
+    }
+    return links.emplace_back(link_traffic{from, to, {}}).moved;
+  }
+
   friend statistics operator-(statistics a, const statistics& b) {
     a.launches -= b.launches;
     a.finished -= b.finished;
     a.refused_launches -= b.refused_launches;
     a.faults -= b.faults;
     a.lost_faults -= b.lost_faults;
-    a.in = a.in - b.in;
-    a.out = a.out - b.out;
+    for (const link_traffic& l : b.links) {
+      a.on(l.from, l.to) -= l.moved;
+    }
     a.discarded -= b.discarded;
     a.prefetches_used -= b.prefetches_used;
     a.prefetches_late -= b.prefetches_late;
@@ -93,6 +133,18 @@ struct statistics {
     a.policy.mispredicted -= b.policy.mispredicted;
     a.policy.unpredicted -= b.policy.unpredicted;
     return a;
+  }
+
+ private:
+  template <class Chosen>
+  [[nodiscard]] traffic sum(Chosen&& chosen) const {
+    traffic total;
+    for (const link_traffic& l : links) {
+      if (chosen(l)) {
+        total += l.moved;
+      }
+    }
+    return total;
   }
 };
 

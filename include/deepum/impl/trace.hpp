@@ -88,14 +88,26 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
       keep({.what = track::fault, .mode = e.mode, .range = e.range, .launch = launch.value, .at = e.at});
       break;
     case device_event::kind::arrived:
-      see_copy(e, track::arrived, copied_in_until_);
+      if (e.ticket != 0 && elsewhere(e.did.to)) {
+        see_other_place(e);
+      } else {
+        see_copy(e, track::arrived, copied_in_until_);
+      }
       break;
     case device_event::kind::departed:
-      see_copy(e, track::departed, copied_out_until_);
+      if (e.ticket != 0 && elsewhere(e.did.from)) {
+        see_other_place(e);
+      } else {
+        see_copy(e, track::departed, copied_out_until_);
+      }
       break;
     case device_event::kind::completed:
       if (e.did.cleans() && e.began != nanoseconds{}) {
-        see_copy(e, track::cleaned, copied_out_until_);
+        if (elsewhere(e.did.from)) {
+          see_other_place(e);
+        } else {
+          see_copy(e, track::cleaned, copied_out_until_);
+        }
       } else if (e.did.forgets()) {
         see_discard(e);
       }
@@ -226,7 +238,10 @@ DEEPUM_SEPARATE void trace::keep_wait(entry e) {
 DEEPUM_SEPARATE void trace::see_copy(const device_event& e, track what, nanoseconds& until) {
   entry kept{.what = what,
              .why = e.why,
-             .did = e.did,
+             .from = e.did.from,
+             .to = e.did.to,
+             .then = e.did.then,
+             .contents = e.did.contents,
              .commanded = e.ticket != 0,
              .copied = e.began != nanoseconds{},
              .range = e.range,
@@ -235,12 +250,27 @@ DEEPUM_SEPARATE void trace::see_copy(const device_event& e, track what, nanoseco
     kept.began = std::min(std::max(e.began, until), e.at);
     until = std::max(until, e.at);
   }
-  kept.changed = what == track::cleaned || what == track::copied ? e.range.count : apply(kept, resident_);
+  kept.changed = what == track::cleaned || what == track::copied || what == track::elsewhere ? e.range.count
+                                                                                             : apply(kept, resident_);
   keep(kept);
 }
 
+DEEPUM_SEPARATE void trace::see_other_place(const device_event& e) {
+  if (e.began == nanoseconds{}) {
+    return;  // nothing was copied
+  }
+  const bool leaves = e.did.from == options_.runs_on;
+  see_copy(e, leaves ? track::cleaned : track::elsewhere, leaves ? copied_out_until_ : copied_elsewhere_until_);
+}
+
 DEEPUM_SEPARATE void trace::see_discard(const device_event& e) {
-  entry kept{.what = track::departed, .why = e.why, .did = e.did, .commanded = true, .range = e.range, .at = e.at};
+  entry kept{.what = track::departed,
+             .why = e.why,
+             .then = e.did.then,
+             .contents = e.did.contents,
+             .commanded = true,
+             .range = e.range,
+             .at = e.at};
   kept.changed = apply(kept, resident_);
   if (kept.changed != 0) {
     keep(kept);
@@ -331,6 +361,11 @@ DEEPUM_SEPARATE void trace::write_names(writer& file, int process, const std::se
                                            {in_row, "copies to the device"},
                                            {out_row, "copies to the host"},
                                            {evictions_row, "evictions"}};
+  for_each([&](const entry& e) {
+    if (e.what == track::elsewhere) {
+      rows[elsewhere_row] = "copies between other places";
+    }
+  });
   for (const std::uint16_t s : streams) {
     rows[launches_row(s)] = "stream " + std::to_string(s);
     rows[waits_row(s)] = "stream " + std::to_string(s) + " stalls";
@@ -402,6 +437,13 @@ DEEPUM_SEPARATE void trace::write_range(writer& file, block_range range, std::ui
   file.number("bytes", (options_.block * changed).count);
 }
 
+DEEPUM_SEPARATE void trace::write_link(writer& file, const entry& e) {
+  if (e.commanded && (e.what == track::elsewhere || (e.from.is_device() && e.to.is_device() && e.from != e.to))) {
+    file.text("from", to_string(e.from));
+    file.text("to", to_string(e.to));
+  }
+}
+
 DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& e, nanoseconds origin) const {
   const nanoseconds began = e.began - origin;
   const nanoseconds at = e.at - origin;
@@ -457,6 +499,7 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
         begin_instant(file, process, in_row, to_string(e.why), "arrived", at);
       }
       write_range(file, e.range, e.changed);
+      write_link(file, e);
       file.end();
       break;
     case track::departed:
@@ -467,17 +510,27 @@ DEEPUM_SEPARATE void trace::write_entry(writer& file, int process, const entry& 
       }
       begin_instant(file, process, evictions_row, to_string(e.why), "evicted", at);
       write_range(file, e.range, e.changed);
-      file.text("how", e.commanded ? to_string(e.did) : std::string_view{e.why == reason::host ? "host" : "driver"});
+      file.text("how", e.commanded
+                           ? to_string(transfer{.from = e.from, .to = e.to, .then = e.then, .contents = e.contents})
+                           : std::string_view{e.why == reason::host ? "host" : "driver"});
+      file.end();
+      break;
+    case track::elsewhere:
+      begin_slice(file, process, elsewhere_row, to_string(e.why), "copy_elsewhere", began, length);
+      write_range(file, e.range, e.changed);
+      write_link(file, e);
       file.end();
       break;
     case track::copied:
       begin_slice(file, process, in_row, to_string(e.why), "copy_in", began, length);
       write_range(file, e.range, e.changed);
+      write_link(file, e);
       file.end();
       break;
     case track::cleaned:
       begin_slice(file, process, out_row, to_string(e.why), "copy_out", began, length);
       write_range(file, e.range, e.changed);
+      write_link(file, e);
       file.end();
       break;
   }

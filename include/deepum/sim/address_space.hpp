@@ -2,7 +2,6 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
-#include <deepum/core/location.hpp>
 #include <deepum/core/sequence.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/sim/contents.hpp>
@@ -78,8 +77,6 @@ class address_space {
   [[nodiscard]] std::byte* base() const { return contents_.base(); }
   /// Length of the range. Threads: any.
   [[nodiscard]] bytes capacity() const { return contents_.capacity(); }
-  /// The device. Threads: any.
-  [[nodiscard]] location place() const { return location::device(); }
   [[nodiscard]] bool contains(const void* p) const;
   [[nodiscard]] event_loop& loop() const { return loop_; }
   [[nodiscard]] contents& data() { return contents_; }

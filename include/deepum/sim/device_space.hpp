@@ -32,7 +32,6 @@ class device_space : public memory_space, protected Space {
   [[nodiscard]] device& owner() const { return owner_; }
   [[nodiscard]] std::byte* base() const override { return Space::base(); }
   [[nodiscard]] bytes capacity() const override { return Space::capacity(); }
-  [[nodiscard]] location place() const override { return Space::place(); }
   [[nodiscard]] nanoseconds now() const override { return Space::now(); }
   void poll(std::vector<device_event>& events) override { Space::poll(events); }
   void notify() override { Space::notify(); }

@@ -26,6 +26,6 @@ int main() {
     }
   }
   std::printf("arena: %zu vectors, %llu bytes left the device\n", x.size(),
-              static_cast<unsigned long long>(arena.statistics().out.all_bytes()));
-  return arena.statistics().out.all_bytes() != 0 ? 0 : 1;
+              static_cast<unsigned long long>(arena.statistics().out().all_bytes()));
+  return arena.statistics().out().all_bytes() != 0 ? 0 : 1;
 }

@@ -1,11 +1,13 @@
 #pragma once
 
-#include <deepum/core/plan.hpp>
+#include <deepum/core/topology.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/accounting.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/separate.hpp>
 
 #include <bit>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -13,9 +15,21 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 
-DEEPUM_SEPARATE void accounting::count(traffic& t, reason why, bool copied) const {
-  ++t.blocks[static_cast<unsigned>(why)];
-  t.bytes[static_cast<unsigned>(why)] += copied ? state_.ledger.grid().block().count : 0;
+DEEPUM_SEPARATE void accounting::count(std::uint8_t way, reason why, bool copied) const {
+  if (way == route::none) {
+    return;
+  }
+  state_.queues.places().routes()[way].for_each_link(
+      [&](std::uint8_t l) { ++state_.statistics.links[l].moved.blocks[static_cast<unsigned>(why)]; });
+  if (copied) {
+    count_copy(way, why);
+  }
+}
+
+DEEPUM_SEPARATE void accounting::count_copy(std::uint8_t way, reason why) const {
+  const std::uint64_t bytes_of_block = state_.ledger.grid().block().count;
+  state_.queues.places().routes()[way].for_each_link(
+      [&](std::uint8_t l) { state_.statistics.links[l].moved.bytes[static_cast<unsigned>(why)] += bytes_of_block; });
 }
 
 DEEPUM_SEPARATE void accounting::failed(const char* what) {

@@ -78,7 +78,7 @@ DEEPUM_SEPARATE bool admission::may_begin(const launch_record& record, const hel
 
 DEEPUM_SEPARATE bool admission::facts_allow(const launch_record& record) const {
   bool allow = true;
-  if (claims_ != nullptr || !state_.discards.issued.empty()) {
+  if (claims_ != nullptr || state_.queues.forgotten.moving() != 0) {
     for_each_declared_block(record, [&](block_id b) {
       // A view that writes has what it asked for when the block is not there, and not before.
       const bool with_host = facts_.with_host(b) && !state_.ledger.ready(b);

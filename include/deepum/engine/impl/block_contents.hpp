@@ -34,7 +34,8 @@ DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
 
 DEEPUM_SEPARATE void block_contents::leave_if_hollow(block_id b) {
   if (state_.ledger.keeps_home_copy() && state_.ledger.hollow(b) && state_.still(b)) {
-    state_.outward.requested.emplace_back(transfer::drop(reason::requested, {b, 1}));
+    const transfer t = transfer::drop(reason::requested, {b, 1});
+    state_.queue_of(t).requested.emplace_back(t);
     state_.policy_due = true;
   }
 }

@@ -87,8 +87,9 @@ DEEPUM_SEPARATE error demand_pager::refusal(const launch_record& record) const {
 }
 
 DEEPUM_SEPARATE void demand_pager::serve() {
-  state_.inward.demanded.clear();
-  state_.outward.demanded.clear();
+  for (const std::uint8_t l : state_.queues.in_order()) {
+    state_.queues.link(l).demanded.clear();
+  }
   starving_ = false;
   std::uint64_t missing = 0;
   bool awaits_policy = false;
@@ -108,8 +109,9 @@ DEEPUM_SEPARATE void demand_pager::serve() {
   if (before != claims_.served()) {
     wait_.succeeded();  // the failures were of another one
   }
-  if (missing == 0 && !awaits_policy && !state_.oversubscribed() && state_.inward.requested.empty() &&
-      state_.inward.planned.empty()) {
+  if (missing == 0 && !awaits_policy && !state_.oversubscribed() &&
+      state_.queues.all_into(state_.ledger.device(),
+                             [](const transfer_queue& q) { return q.requested.empty() && q.planned.empty(); })) {
     bring_all();
   }
   make_room_for(missing);
@@ -154,8 +156,7 @@ DEEPUM_SEPARATE void demand_pager::ended(const transfer& t, bool done, bool agai
     wait_.succeeded();
     return;
   }
-  wait_.failed(memory_.now(),
-               state_.nothing_executes() && state_.inward.issued.empty() && state_.outward.issued.empty());
+  wait_.failed(memory_.now(), state_.nothing_executes() && state_.queues.links_free());
   if (wait_.unsatisfiable()) {
     for (held_launch& h : state_.held) {
       h.unsatisfiable = h.unsatisfiable || h.id == claims_.served();
@@ -235,7 +236,8 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
       }
       ++missing;
       if (state_.ledger.hollow(b) && state_.still(b)) {
-        state_.outward.demanded.emplace_back(transfer::drop(reason::make_room, {b, 1}));
+        const transfer t = transfer::drop(reason::make_room, {b, 1});
+        state_.queue_of(t).demanded.emplace_back(t);
       }
       if (!notified) {
         ++state_.statistics.faults;
@@ -249,11 +251,12 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
 }
 
 DEEPUM_SEPARATE void demand_pager::demand(block_id b, reason why) {
-  std::deque<queue_entry>& queue = state_.inward.demanded;
+  const transfer t = transfer::prefetch(state_.ledger.device(), why, {b, 1});
+  std::deque<queue_entry>& queue = state_.queue_of(t).demanded;
   if (!queue.empty() && blocks_of(queue.back()).end_value() == b.value) {
     ++blocks_of(queue.back()).count;
   } else {
-    queue.emplace_back(transfer::prefetch(state_.ledger.device(), why, {b, 1}));
+    queue.emplace_back(t);
   }
 }
 
@@ -268,7 +271,8 @@ DEEPUM_SEPARATE void demand_pager::bring_all() {
 }
 
 DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
-  const std::uint64_t hollow = state_.outward.demanded.size();
+  std::uint64_t hollow = 0;
+  state_.queues.for_each_into(location::host(), [&](const transfer_queue& q) { hollow += q.demanded.size(); });
   const std::uint64_t staying = state_.ledger.occupied() - state_.ledger.leaving() - hollow + missing;
   std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, state_.most_on_device());
   for (const bool dead : {true, false}) {
@@ -290,8 +294,8 @@ DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
 }
 
 DEEPUM_SEPARATE void demand_pager::look_for_all() {
-  if (state_.all_there || state_.oversubscribed() || !state_.held.empty() || !state_.inward.idle() ||
-      !state_.outward.idle() || !state_.discards.idle() || state_.ledger.occupied() > state_.ledger.budget()) {
+  if (state_.all_there || state_.oversubscribed() || !state_.held.empty() || !state_.queues.idle() ||
+      state_.ledger.occupied() > state_.ledger.budget()) {
     return;
   }
   for (std::uint32_t b = 0; b < state_.ledger.size(); ++b) {

@@ -8,13 +8,14 @@
 #include <deepum/engine/dispatcher.hpp>
 #include <deepum/engine/law.hpp>
 #include <deepum/engine/records.hpp>
-#include <deepum/engine/transfer_queue.hpp>
+#include <deepum/engine/transfer_queues.hpp>
 #include <deepum/separate.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -24,13 +25,17 @@ namespace detail {
 
 DEEPUM_SEPARATE void dispatcher::dispatch() {
   issue_urgent();
-  issue_discards();
-  issue_outward();
-  issue_inward();
+  issue_forgotten();
+  do {
+    moved_on_ = false;
+    for (const std::uint8_t l : state_.queues.in_order()) {
+      issue(state_.queues.link(l));
+    }
+  } while (moved_on_);
 }
 
 DEEPUM_SEPARATE void dispatcher::issue_urgent() {
-  for (driver_hint h : state_.inward.urgent) {
+  for (driver_hint h : state_.queues.urgent) {
     for_each_run(
         h.blocks, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },  // not yet ended for an earlier launch
         [&](block_range run) {
@@ -38,27 +43,30 @@ DEEPUM_SEPARATE void dispatcher::issue_urgent() {
           advise(h);
         });
   }
-  state_.inward.urgent.clear();
+  state_.queues.urgent.clear();
 }
 
 DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
+  const auto brings = [this](const transfer& t) { return t.takes_room() && t.to == state_.ledger.device(); };
   if (made.supersedes) {
     planned_.assign(state_.ledger.size(), false);
     for (const transfer& t : made.transfers) {
-      if (t.takes_room()) {
+      if (brings(t)) {
         for_each_block(t.blocks, [&](block_id b) { planned_[b.value] = true; });
       }
     }
-    for (const queue_entry& o : state_.inward.planned) {
-      if (const transfer* t = std::get_if<transfer>(&o)) {
-        cancel(*t);
+    state_.queues.for_each([&](transfer_queue& q) {
+      for (const queue_entry& e : q.planned) {
+        if (const transfer* t = std::get_if<transfer>(&e); t != nullptr && brings(*t)) {
+          cancel(*t);
+        }
       }
-    }
-    state_.inward.planned.clear();
-    state_.outward.planned.clear();
-    state_.discards.planned.clear();
+      q.planned.clear();
+    });
   }
-  state_.inward.planned.insert(state_.inward.planned.end(), made.hints.begin(), made.hints.end());
+  for (const driver_hint& h : made.hints) {
+    state_.queue_of(h).planned.emplace_back(h);
+  }
   for (const transfer& t : made.transfers) {
     if (t.cleans() &&
         !state_.ledger.keeps_home_copy()) {  // a copy that leaves the device's one is something else there
@@ -77,7 +85,7 @@ DEEPUM_SEPARATE void dispatcher::enqueue_discard(transfer t) {
     const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return state_.ledger.life(b) != liveness::live; });
     if (dead > 0) {
       t.blocks = {rest.first, dead};
-      state_.discards.planned.emplace_back(t);
+      state_.queues.forgotten.planned.emplace_back(t);
       advance(rest, dead);
     } else {
       ++state_.statistics.refused;
@@ -95,70 +103,100 @@ DEEPUM_SEPARATE void dispatcher::cancel(const transfer& t) {
   });
 }
 
-DEEPUM_SEPARATE void dispatcher::issue_inward() {
-  while (std::deque<queue_entry>* queue = waiting(state_.inward)) {
-    if (const driver_hint* h = std::get_if<driver_hint>(&queue->front())) {
+DEEPUM_SEPARATE void dispatcher::issue(transfer_queue& q) {
+  bool goes_on = true;
+  while (goes_on && q.waiting()) {
+    std::deque<queue_entry>& waiting = q.next();
+    if (const driver_hint* h = std::get_if<driver_hint>(&waiting.front())) {
       advise(*h);
-      queue->pop_front();
+      waiting.pop_front();
       continue;
     }
-    transfer& c = std::get<transfer>(queue->front());
-    if (c.why != reason::requested && c.why != reason::fault && state_.paused()) {
-      state_.statistics.prefetches_cancelled += c.blocks.count;
-      queue->pop_front();
-      continue;
-    }
-    const bool keep = c.why == reason::keep;
-    advance(c.blocks, count_prefix(c.blocks, [&](block_id b) {
-              return state_.ledger.life(b) == liveness::unallocated ||
-                     (state_.ledger.present(b) != keep && !state_.going(b)) || facts_.with_host(b) ||
-                     (keep && state_.ledger.of(b).has_ticket());
-            }));
-    if (c.blocks.empty()) {
-      queue->pop_front();
-      continue;
-    }
-    if (state_.going(c.blocks.first)) {
-      return;  // it can come back when it has left
-    }
-    if (keep && state_.ledger.keeps_home_copy()) {  // no driver looks at the order
-      state_.ledger.touch_migrated(c.blocks.first);
-      advance(c.blocks, 1);
-      continue;
-    }
-    const std::uint32_t most = std::min(c.blocks.count, keep ? c.blocks.count : state_.room());
-    if (most == 0) {
-      if (c.why != reason::requested || !state_.nothing_executes() || !state_.outward.idle() ||
-          !state_.discards.idle()) {
-        return;  // room comes when something leaves
-      }
-      state_.statistics.dropped += c.blocks.count;
-      queue->pop_front();
-      continue;
-    }
-    const bool empty = state_.ledger.nowhere(c.blocks.first);
-    const bool at_once = state_.ledger.keeps_home_copy() && empty;  // no copy, so the link does not matter
-    if (!at_once && full(state_.inward)) {
-      return;
-    }
-    const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(state_.inward));
-    const std::uint32_t run = count_prefix({c.blocks.first, limit}, [&](block_id b) {
-      return (keep ? stays(b) : facts_.may_arrive(b)) &&
-             (!state_.ledger.keeps_home_copy() || state_.ledger.nowhere(b) == empty);
-    });
-    transfer piece = take_piece(*queue, run);
-    piece.to = state_.ledger.device();
-    piece.from = at_once ? piece.to : location::host();
-    piece.contents = at_once ? payload::none : payload::current;
-    if (const std::uint64_t ticket = begin(state_.inward, piece, "a prefetch")) {
-      for_each_block(piece.blocks, [&](block_id b) {
-        state_.ledger.give_ticket(b, piece.to, ticket);
-        if (!keep) {
-          state_.ledger.start_arriving(b, piece.to, piece.from);
-        }
-      });
-    }
+    const transfer& t = std::get<transfer>(waiting.front());
+    goes_on = t.cleans()                                       ? issue_copy(q, waiting)
+              : t.releases() && t.to != state_.ledger.device() ? issue_departure(q, waiting)
+                                                               : issue_arrival(q, waiting);
   }
+}
+
+DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<queue_entry>& waiting) {
+  transfer& t = std::get<transfer>(waiting.front());
+  block_ledger& ledger = state_.ledger;
+  const location to = t.to;
+  if (t.why != reason::requested && t.why != reason::fault && state_.paused()) {
+    state_.statistics.prefetches_cancelled += t.blocks.count;
+    waiting.pop_front();
+    return true;
+  }
+  const bool keep = t.why == reason::keep;
+  advance(t.blocks, count_prefix(t.blocks, [&](block_id b) {
+            return ledger.life(b) == liveness::unallocated || (ledger.present(b, to) != keep && !state_.going(b, to)) ||
+                   facts_.with_host(b) || (keep && ledger.of(b).has_ticket());
+          }));
+  if (t.blocks.empty()) {
+    waiting.pop_front();
+    return true;
+  }
+  const block_id first = t.blocks.first;
+  if (state_.going(first, to)) {
+    return false;  // it can come back when it has left
+  }
+  if (keep && ledger.keeps_home_copy()) {  // no driver looks at the order
+    ledger.touch_migrated(first, to);
+    advance(t.blocks, 1);
+    return true;
+  }
+  const std::uint32_t most = std::min(t.blocks.count, keep ? t.blocks.count : state_.room(to));
+  if (most == 0) {
+    if (t.why != reason::requested || !state_.nothing_executes() || !state_.queues.idle_from(to) ||
+        !state_.queues.forgotten.idle()) {
+      return false;  // room comes when something leaves
+    }
+    drop_rest(waiting);
+    return true;
+  }
+  const bool empty = ledger.nowhere(first);
+  const bool at_once = ledger.keeps_home_copy() && empty;  // no copy, so the link does not matter
+  if (!t.copies() && !empty) {
+    ++state_.statistics.refused;  // a launch would find room where there are contents
+    advance(t.blocks, 1);
+    return true;
+  }
+  const location from = at_once ? to : source(t, first);
+  if (!at_once && !keep && goes_elsewhere(q, waiting, from)) {
+    return true;
+  }
+  const std::optional<std::uint8_t> via = at_once ? std::optional<std::uint8_t>{std::uint8_t{0}} : route_for(from, to);
+  if (!via) {
+    return waits_for_link(waiting, from);
+  }
+  const bool moves = !at_once && t.releases() && from.is_device();  // a neighbour gives the block back
+  const bool beside = !at_once && from == ledger.device();          // launches go on there
+  const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(*via));
+  const std::uint32_t run = count_prefix({first, limit}, [&](block_id b) {
+    return (keep ? stays(b) : facts_.may_arrive(b, to)) && (!ledger.keeps_home_copy() || ledger.nowhere(b) == empty) &&
+           (at_once || source(t, b) == from) && (!beside || facts_.may_copy(b, from, to)) &&
+           (!moves || facts_.may_leave(b, from));
+  });
+  if (run == 0) {
+    return leave_out(t);
+  }
+  transfer piece = take_piece(waiting, run);
+  piece.from = from;
+  piece.via = *via;
+  piece.contents = at_once ? payload::none : payload::current;
+  if (const std::uint64_t ticket = begin(q, piece, "a prefetch")) {
+    for_each_block(piece.blocks, [&](block_id b) {
+      ledger.give_ticket(b, to, ticket);
+      if (!keep) {
+        ledger.start_arriving(b, to, from);
+      }
+      if (moves) {
+        start_leaving(b, from, ticket);
+      }
+    });
+  }
+  return true;
 }
 
 DEEPUM_SEPARATE void dispatcher::advise(const driver_hint& h) {
@@ -175,94 +213,129 @@ DEEPUM_SEPARATE void dispatcher::advise(const driver_hint& h) {
   }
 }
 
-DEEPUM_SEPARATE void dispatcher::issue_outward() {
-  while (std::deque<queue_entry>* queue = waiting(state_.outward)) {
-    transfer& c = std::get<transfer>(queue->front());
-    if (c.cleans()) {
-      if (full(state_.outward)) {
-        return;
+DEEPUM_SEPARATE bool dispatcher::issue_departure(transfer_queue& q, std::deque<queue_entry>& waiting) {
+  transfer& t = std::get<transfer>(waiting.front());
+  block_ledger& ledger = state_.ledger;
+  const location to = t.to;
+  const auto refuses = [&](block_id b) {  // what is being copied out may be released when it is done
+    const location at = source(t, b);
+    return !t.copies() && ledger.of(b).at(at).holds() &&
+           !(ledger.of(b).at(at).is == block_copy::phase::there && ledger.of(b).read_at(at)) &&
+           !facts_.may_release(b, at);
+  };
+  while (!t.blocks.empty() && refuses(t.blocks.first)) {
+    ++state_.statistics.refused;
+    advance(t.blocks, 1);
+  }
+  advance(t.blocks, count_prefix(t.blocks, [&](block_id b) {
+            const location at = source(t, b);
+            return !ledger.present(b, at) || state_.going(b, at);
+          }));
+  if (t.blocks.empty()) {
+    waiting.pop_front();
+    return true;
+  }
+  if (const std::uint32_t kept = count_prefix(
+          t.blocks, [&](block_id b) { return source(t, b) == ledger.device() && stays_for_now(b, t.why); });
+      kept != 0) {
+    state_.statistics.dropped += t.why == reason::host ? 0 : kept;
+    advance(t.blocks, kept);
+    return true;
+  }
+  const block_id first = t.blocks.first;
+  const location from = source(t, first);
+  const auto needs_no_copy = [&](block_id b) {
+    return ledger.keeps_home_copy() && facts_.may_release(b, from) &&
+           (to.is_host() || !t.copies() || ledger.current(b, to));
+  };
+  const bool at_once = needs_no_copy(first);  // then the link does not matter
+  const bool onward = !to.is_host() && !at_once;
+  if (onward && !facts_.may_arrive(first, to)) {
+    return leave_out(t);
+  }
+  if (!at_once && goes_elsewhere(q, waiting, from)) {
+    return true;
+  }
+  const std::optional<std::uint8_t> via = at_once ? std::optional<std::uint8_t>{std::uint8_t{0}} : route_for(from, to);
+  if (!via) {
+    return waits_for_link(waiting, from);
+  }
+  std::uint32_t limit = at_once ? t.blocks.count : std::min(t.blocks.count, blocks_left(*via));
+  if (onward) {
+    limit = std::min(limit, state_.room(to));
+    if (limit == 0) {
+      if (t.why != reason::requested || !state_.nothing_executes() || !state_.queues.idle_from(to)) {
+        return false;  // room comes when something leaves
       }
-      issue_clean(*queue);
-      continue;
-    }
-    const auto refuses = [&](block_id b) {  // what is being cleaned may be dropped when it is done
-      return !c.copies() && state_.ledger.resident(b) && state_.ledger.moving(b) != motion::cleaning &&
-             !facts_.may_release(b);
-    };
-    while (!c.blocks.empty() && refuses(c.blocks.first)) {
-      ++state_.statistics.refused;
-      advance(c.blocks, 1);
-    }
-    advance(c.blocks, count_prefix(c.blocks, [&](block_id b) { return !state_.ledger.present(b) || state_.going(b); }));
-    if (c.blocks.empty()) {
-      queue->pop_front();
-      continue;
-    }
-    if (const std::uint32_t kept = count_prefix(c.blocks, [&](block_id b) { return stays_for_now(b, c.why); });
-        kept != 0) {
-      state_.statistics.dropped += c.why == reason::host ? 0 : kept;
-      advance(c.blocks, kept);
-      continue;
-    }
-    const bool droppable = facts_.may_release(c.blocks.first);
-    const bool at_once = state_.ledger.keeps_home_copy() && droppable;  // no copy, so the link does not matter
-    if (!at_once && full(state_.outward)) {
-      return;
-    }
-    const std::uint32_t limit = at_once ? c.blocks.count : std::min(c.blocks.count, blocks_left(state_.outward));
-    const std::uint32_t run = count_prefix({c.blocks.first, limit}, [&](block_id b) {
-      const bool release = facts_.may_release(b);
-      return (c.copies() || release) && (!state_.ledger.keeps_home_copy() || release == droppable) &&
-             facts_.may_leave(b);
-    });
-    if (run == 0) {
-      if (refuses(c.blocks.first)) {
-        continue;  // above
-      }
-      return;  // the arrival or copy will end, and so will the launch
-    }
-    transfer piece = take_piece(*queue, run);
-    piece.from = state_.ledger.device();
-    piece.to = location::host();
-    piece.contents = at_once ? payload::none : piece.contents;
-    if (const std::uint64_t ticket = begin(state_.outward, piece, "an eviction")) {
-      for_each_block(piece.blocks, [&](block_id b) {
-        state_.ledger.give_ticket(b, piece.from, ticket);
-        state_.ledger.start_leaving(b);
-      });
+      drop_rest(waiting);
+      return true;
     }
   }
+  const std::uint32_t run = count_prefix({first, limit}, [&](block_id b) {
+    return source(t, b) == from && (t.copies() || facts_.may_release(b, from)) && needs_no_copy(b) == at_once &&
+           facts_.may_leave(b, from) && (!onward || facts_.may_arrive(b, to));
+  });
+  if (run == 0) {
+    return refuses(first);  // or the arrival or copy will end, and so will the launch
+  }
+  transfer piece = take_piece(waiting, run);
+  piece.from = from;
+  piece.via = *via;
+  piece.contents = at_once ? payload::none : piece.contents;
+  if (const std::uint64_t ticket = begin(q, piece, "an eviction")) {
+    for_each_block(piece.blocks, [&](block_id b) {
+      if (onward) {
+        ledger.give_ticket(b, to, ticket);
+        ledger.start_arriving(b, to, from);
+      }
+      start_leaving(b, from, ticket);
+    });
+  }
+  return true;
 }
 
-DEEPUM_SEPARATE void dispatcher::issue_clean(std::deque<queue_entry>& queue) {
-  transfer& c = std::get<transfer>(queue.front());
-  const auto may_be_copied = [&](block_id b) { return facts_.may_copy_home(b, c.why == reason::host); };
-  advance(c.blocks, count_prefix(c.blocks, [&](block_id b) { return !may_be_copied(b); }));
-  if (c.blocks.empty()) {
-    queue.pop_front();
-    return;
+DEEPUM_SEPARATE bool dispatcher::issue_copy(transfer_queue& q, std::deque<queue_entry>& waiting) {
+  transfer& t = std::get<transfer>(waiting.front());
+  const auto may_be_copied = [&](block_id b) { return facts_.may_copy(b, source(t, b), t.to, t.why == reason::host); };
+  if (!t.blocks.empty() && !route_for(source(t, t.blocks.first), t.to)) {
+    return waits_for_link(waiting, source(t, t.blocks.first));
   }
-  const std::uint32_t run =
-      count_prefix({c.blocks.first, std::min(c.blocks.count, blocks_left(state_.outward))}, may_be_copied);
-  transfer piece = take_piece(queue, run);
-  piece.from = state_.ledger.device();
-  if (const std::uint64_t ticket = begin(state_.outward, piece, "a copy to the host")) {
+  advance(t.blocks, count_prefix(t.blocks, [&](block_id b) { return !may_be_copied(b); }));
+  if (t.blocks.empty()) {
+    waiting.pop_front();
+    return true;
+  }
+  const location from = source(t, t.blocks.first);
+  if (goes_elsewhere(q, waiting, from)) {
+    return true;
+  }
+  const std::optional<std::uint8_t> via = route_for(from, t.to);
+  if (!via) {
+    return waits_for_link(waiting, from);
+  }
+  const std::uint32_t run = count_prefix({t.blocks.first, std::min(t.blocks.count, blocks_left(*via))},
+                                         [&](block_id b) { return source(t, b) == from && may_be_copied(b); });
+  transfer piece = take_piece(waiting, run);
+  piece.from = from;
+  piece.via = *via;
+  if (const std::uint64_t ticket = begin(q, piece, "a copy to the host")) {
     for_each_block(piece.blocks, [&](block_id b) {
       state_.ledger.give_ticket(b, piece.to, ticket);
-      state_.ledger.start_cleaning(b);
+      state_.ledger.start_arriving(b, piece.to, from);
     });
   }
+  return true;
 }
 
-DEEPUM_SEPARATE void dispatcher::issue_discards() {
-  for (; !state_.discards.demanded.empty(); state_.discards.demanded.pop_front()) {
-    const block_id b = blocks_of(state_.discards.demanded.front()).first;
+DEEPUM_SEPARATE void dispatcher::issue_forgotten() {
+  for (; !state_.queues.forgotten.demanded.empty(); state_.queues.forgotten.demanded.pop_front()) {
+    const block_id b = blocks_of(state_.queues.forgotten.demanded.front()).first;
     if (facts_.may_forget(b, law::because::died)) {
       issue_discard({b, 1}, reason::dead);
     }
   }
-  for (; !state_.discards.requested.empty(); state_.discards.requested.pop_front()) {
-    block_range rest = blocks_of(state_.discards.requested.front());
+  for (; !state_.queues.forgotten.requested.empty(); state_.queues.forgotten.requested.pop_front()) {
+    block_range rest = blocks_of(state_.queues.forgotten.requested.front());
     while (!rest.empty()) {
       const std::uint32_t run =
           count_prefix(rest, [&](block_id b) { return facts_.may_forget(b, law::because::requested); });
@@ -274,9 +347,9 @@ DEEPUM_SEPARATE void dispatcher::issue_discards() {
       advance(rest, std::max(run, 1U));
     }
   }
-  for (std::size_t left = state_.discards.planned.size(); left > 0; --left) {
-    transfer c = std::get<transfer>(state_.discards.planned.front());
-    state_.discards.planned.pop_front();
+  for (std::size_t left = state_.queues.forgotten.planned.size(); left > 0; --left) {
+    transfer c = std::get<transfer>(state_.queues.forgotten.planned.front());
+    state_.queues.forgotten.planned.pop_front();
     while (!c.blocks.empty()) {
       advance(c.blocks, count_prefix(c.blocks, [&](block_id b) {  // alive again, or nothing there to give up
                 return state_.ledger.life(b) == liveness::live ||
@@ -284,14 +357,14 @@ DEEPUM_SEPARATE void dispatcher::issue_discards() {
               }));
       const std::uint32_t run =
           count_prefix(c.blocks, [&](block_id b) { return facts_.may_forget(b, law::because::died); });
-      if (run == 0 || state_.discards.issued.size() >= options_.commands_in_flight) {
+      if (run == 0 || state_.queues.forgotten.issued.size() >= options_.commands_in_flight) {
         break;
       }
       issue_discard({c.blocks.first, run}, c.why);
       advance(c.blocks, run);
     }
     if (!c.blocks.empty()) {
-      state_.discards.planned.emplace_back(c);
+      state_.queues.forgotten.planned.emplace_back(c);
     }
   }
 }
@@ -299,7 +372,7 @@ DEEPUM_SEPARATE void dispatcher::issue_discards() {
 DEEPUM_SEPARATE void dispatcher::issue_discard(block_range blocks, reason why) {
   transfer t = transfer::discard(why, blocks);
   t.from = state_.ledger.device();
-  if (const std::uint64_t ticket = begin(state_.discards, t, "a discard")) {
+  if (const std::uint64_t ticket = begin(state_.queues.forgotten, t, "a discard")) {
     for_each_block(blocks, [&](block_id b) {
       state_.ledger.give_ticket(b, t.from, ticket);
       state_.ledger.start_forgetting(b);
@@ -318,18 +391,62 @@ DEEPUM_SEPARATE transfer dispatcher::take_piece(std::deque<queue_entry>& queue, 
   return piece;
 }
 
-DEEPUM_SEPARATE std::deque<queue_entry>* dispatcher::waiting(transfer_queue& q) {
-  std::deque<queue_entry>& queue = q.next();
-  return queue.empty() ? nullptr : &queue;
+DEEPUM_SEPARATE location dispatcher::source(const transfer& t, block_id b) const {
+  return state_.queues.source(state_.ledger, t, b);
 }
 
-DEEPUM_SEPARATE bool dispatcher::full(const transfer_queue& q) const {
-  return q.issued.size() >= options_.commands_in_flight || blocks_left(q) == 0;
+DEEPUM_SEPARATE bool dispatcher::goes_elsewhere(transfer_queue& q, std::deque<queue_entry>& waiting, location from) {
+  const transfer t = std::get<transfer>(waiting.front());
+  transfer_queue& right = state_.queues.between(from, t.to);
+  if (&right == &q) {
+    return false;
+  }
+  (&waiting == &q.demanded    ? right.demanded
+   : &waiting == &q.requested ? right.requested
+                              : right.planned)
+      .emplace_back(t);
+  waiting.pop_front();
+  moved_on_ = true;
+  return true;
 }
 
-DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(const transfer_queue& q) const {
-  const std::uint64_t most = std::max<std::uint64_t>(1, options_.bytes_in_flight / state_.ledger.grid().block());
-  return static_cast<std::uint32_t>(most - std::min(most, q.blocks));
+DEEPUM_SEPARATE std::optional<std::uint8_t> dispatcher::route_for(location from, location to) const {
+  return state_.queues.choose(from, to, options_.commands_in_flight, most_blocks());
+}
+
+DEEPUM_SEPARATE bool dispatcher::waits_for_link(std::deque<queue_entry>& waiting, location from) {
+  if (!state_.queues.places().between(from, std::get<transfer>(waiting.front()).to).empty()) {
+    return false;
+  }
+  drop_rest(waiting);  // there is no way from there
+  return true;
+}
+
+DEEPUM_SEPARATE bool dispatcher::leave_out(transfer& t) {
+  if (state_.ledger.of(t.blocks.first).in_motion()) {
+    return false;  // that will end
+  }
+  ++state_.statistics.dropped;
+  advance(t.blocks, 1);
+  return true;
+}
+
+DEEPUM_SEPARATE void dispatcher::drop_rest(std::deque<queue_entry>& waiting) {
+  state_.statistics.dropped += blocks_of(waiting.front()).count;
+  waiting.pop_front();
+}
+
+DEEPUM_SEPARATE void dispatcher::start_leaving(block_id b, location from, std::uint64_t ticket) {
+  state_.ledger.give_ticket(b, from, ticket);
+  state_.ledger.start_leaving(b, from);
+}
+
+DEEPUM_SEPARATE std::uint64_t dispatcher::most_blocks() const {
+  return std::max<std::uint64_t>(1, options_.bytes_in_flight / state_.ledger.grid().block());
+}
+
+DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(std::uint8_t via) const {
+  return static_cast<std::uint32_t>(most_blocks() - std::min(most_blocks(), state_.queues.blocks_on(via)));
 }
 
 DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const transfer& t, const char* what) {
@@ -337,8 +454,7 @@ DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const transfe
     account_.failed(what);
     return 0;
   }
-  q.issued.push_back({next_ticket_, t});
-  q.blocks += t.blocks.count;
+  state_.queues.begin(q, next_ticket_, t);
   return next_ticket_++;
 }
 

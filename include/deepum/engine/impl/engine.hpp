@@ -15,6 +15,7 @@
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -244,8 +245,8 @@ DEEPUM_SEPARATE void engine::end_host_access(block_range range, access mode) {
 
 DEEPUM_SEPARATE void engine::prefetch(block_range range, location to) {
   detail::message m{detail::message::kind::request};
-  m.request =
-      to.is_host() ? transfer::evict(to, reason::requested, range) : transfer::prefetch(to, reason::requested, range);
+  m.request = to == memory_.places().runs_on() ? transfer::prefetch(to, reason::requested, range)
+                                               : transfer::evict(to, reason::requested, range);
   inbox_.push(std::move(m));
 }
 
@@ -266,6 +267,21 @@ DEEPUM_SEPARATE void engine::set_budget(bytes budget) {
     const turn mine(*this);
     rooms_->options.budget = budget;
     rooms_->room.refresh();
+    rooms_->state.policy_due = true;
+  }
+  memory_.notify();
+}
+
+DEEPUM_SEPARATE void engine::set_budget(location at, bytes budget) {
+  expects(at.is_device() && at.index() < memory_.places().places(), "a budget for a place that holds blocks");
+  if (at == memory_.places().runs_on()) {
+    set_budget(budget);
+    return;
+  }
+  {
+    const turn mine(*this);
+    block_ledger& ledger = rooms_->state.ledger;
+    ledger.set_budget(at, static_cast<std::uint32_t>(std::min<std::uint64_t>(budget / memory_.block(), ledger.size())));
     rooms_->state.policy_due = true;
   }
   memory_.notify();
@@ -346,7 +362,7 @@ DEEPUM_SEPARATE std::unique_ptr<long_work> engine::plan_and_dispatch() {
       read_inbox();
     }
     rooms_->out.dispatch();
-    if (nothing || !state.inward.planned.empty() || !state.outward.planned.empty()) {
+    if (nothing || !state.queues.all([](const detail::transfer_queue& q) { return q.planned.empty(); })) {
       return nullptr;  // what waits is enough until something happens
     }
   }

@@ -25,10 +25,10 @@ namespace detail {
 DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
   launch_id launch = e.launch;
   device_event seen = e;
-  if (const outstanding* o = account_.observed() ? state_.find(e.ticket) : nullptr) {
-    seen.why = o->what.why;
-    seen.did = o->what;
-    seen.range = e.range.empty() ? o->what.blocks : e.range;
+  if (const transfer* t = account_.observed() ? state_.queues.find(e.ticket) : nullptr) {
+    seen.why = t->why;
+    seen.did = *t;
+    seen.range = e.range.empty() ? t->blocks : e.range;
   }
   switch (e.what) {
     case device_event::kind::launch_finished:
@@ -123,48 +123,65 @@ DEEPUM_SEPARATE void event_intake::take_fault(const device_event& e, launch_id l
 }
 
 DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
-  const outstanding* o = state_.find(e.ticket);
-  const reason why = o != nullptr ? o->what.why : e.why;
+  const transfer* const t = state_.queues.find(e.ticket);
+  block_ledger& ledger = state_.ledger;
+  const location at = t != nullptr ? t->to : ledger.device();
+  const bool here = at == ledger.device();
+  const bool from_host = t == nullptr || t->from.is_host() || t->from == at;
+  const reason why = t != nullptr ? t->why : e.why;
   moved();
   host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
   for_each_block(e.range, [&](block_id b) {
-    if (!state_.ledger.resident(b)) {
-      account_.count(state_.statistics.in, why, !state_.ledger.nowhere(b));
-      const bool prefetched = o != nullptr && why != reason::fault && !state_.ledger.late(b);
-      (void)state_.ledger.note_unused(b, prefetched ? incomplete_finished_ : 0);
+    if (!ledger.of(b).at(at).holds()) {
+      account_.count(way_of(t, location::host(), at), why, !ledger.nowhere(b));
+      if (here) {
+        const bool prefetched = t != nullptr && why != reason::fault && !ledger.late(b);
+        (void)ledger.note_unused(b, prefetched ? incomplete_finished_ : 0);
+      }
     }
-    if (!state_.ledger.keeps_home_copy()) {
-      state_.ledger.arrive(b, e.host_copy_stays, o != nullptr);
-    } else if (state_.ledger.nowhere(b) || (o != nullptr && !o->what.copies())) {
-      state_.ledger.arrive_empty(b);
+    if (!ledger.keeps_home_copy() && from_host) {
+      ledger.arrive(b, e.host_copy_stays, t != nullptr);
+    } else if (ledger.nowhere(b) || (t != nullptr && !t->copies())) {
+      ledger.arrive_empty(b, at);
       contents_.leave_if_hollow(b);
     } else {
-      state_.ledger.arrive(b, true);
+      ledger.arrive_at(b, at);
     }
   });
-  policy_.on_migrated(e.range, state_.ledger.device(), state_.ledger);
+  policy_.on_migrated(e.range, at, ledger);
 }
 
 DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
-  const outstanding* o = state_.find(e.ticket);
-  const bool discarded = o != nullptr && o->what.forgets();
+  const transfer* const t = state_.queues.find(e.ticket);
+  block_ledger& ledger = state_.ledger;
+  const location from = t != nullptr ? t->from : ledger.device();
+  const location to = t != nullptr ? t->to : location::host();
+  const bool discarded = t != nullptr && t->forgets();
   moved();
   for_each_block(e.range, [&](block_id b) {
-    if (!state_.ledger.resident(b)) {
+    if (!ledger.of(b).at(from).holds()) {
       return;  // it had not arrived as far as we know: the end of its command settles it
     }
-    if (state_.ledger.note_unused(b, 0) == incomplete_finished_) {
+    if (from == ledger.device() && ledger.note_unused(b, 0) == incomplete_finished_) {
       ++state_.statistics.prefetches_wasted;
     }
     if (discarded) {
       contents_.forgotten(b);
+    } else if (!to.is_host()) {
+      ledger.release(b, from);  // it was counted when it arrived
     } else {
-      const bool copied = state_.ledger.keeps_home_copy() && o != nullptr ? o->what.copies() : state_.ledger.dirty(b);
-      account_.count(state_.statistics.out, o != nullptr ? o->what.why : e.why, copied);
-      state_.ledger.depart(b);
+      const bool copied = ledger.keeps_home_copy() && t != nullptr
+                              ? t->copies()
+                              : ledger.current(b, from) && !ledger.current(b, location::host());
+      account_.count(way_of(t, from, to), t != nullptr ? t->why : e.why, copied);
+      ledger.depart(b, from);
     }
   });
-  policy_.on_migrated(e.range, location::host(), state_.ledger);
+  policy_.on_migrated(e.range, to, ledger);
+}
+
+DEEPUM_SEPARATE std::uint8_t event_intake::way_of(const transfer* t, location from, location to) const {
+  return t != nullptr && t->copies() ? t->via : state_.queues.places().cheapest(from, to);
 }
 
 DEEPUM_SEPARATE bool event_intake::take_failure() {
@@ -176,25 +193,18 @@ DEEPUM_SEPARATE bool event_intake::take_failure() {
 }
 
 DEEPUM_SEPARATE void event_intake::retire(std::uint64_t ticket, bool done, bool again) {
-  for (transfer_queue* q : {&state_.inward, &state_.outward, &state_.discards}) {
-    const auto it =
-        std::find_if(q->issued.begin(), q->issued.end(), [ticket](const outstanding& o) { return o.ticket == ticket; });
-    if (it == q->issued.end()) {
-      continue;
-    }
-    const transfer t = it->what;
-    q->blocks -= t.blocks.count;
-    q->issued.erase(it);
-    if (pager_ != nullptr) {
-      pager_->ended(t, done, again);
-    }
-    for_each_block(t.blocks, [&](block_id b) {
-      if (const std::optional<location> changed = state_.ledger.take_ticket(b, ticket)) {
-        retire(b, *changed, t, done);
-      }
-    });
+  const std::optional<transfer> t = state_.queues.end(ticket);
+  if (!t) {
     return;
   }
+  if (pager_ != nullptr) {
+    pager_->ended(*t, done, again);
+  }
+  for_each_block(t->blocks, [&](block_id b) {
+    while (const std::optional<location> changed = state_.ledger.take_ticket(b, ticket)) {
+      retire(b, *changed, *t, done);
+    }
+  });
 }
 
 DEEPUM_SEPARATE void event_intake::retire(block_id b, location changed, const transfer& t, bool done) {
@@ -202,8 +212,8 @@ DEEPUM_SEPARATE void event_intake::retire(block_id b, location changed, const tr
     contents_.forgotten(b);
   } else if (t.forgets()) {
     state_.ledger.stop_moving(b);
-  } else if (t.cleans() && done && state_.ledger.moving(b) == motion::cleaning) {
-    state_.statistics.out.bytes[static_cast<unsigned>(t.why)] += state_.ledger.grid().block().count;
+  } else if (t.cleans() && done && state_.ledger.of(b).read_at(t.from)) {
+    account_.count_copy(t.via, t.why);
     (void)state_.ledger.clean(b);
   } else {
     state_.ledger.stop_moving(b, changed);

@@ -90,11 +90,13 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
 
 DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
   if (!record.complete) {
-    for (const outstanding& o : state_.outward.issued) {
-      if (o.what.cleans()) {
-        for_each_block(o.what.blocks, [&](block_id b) { state_.ledger.may_be_written(b); });
+    state_.queues.for_each([&](const transfer_queue& q) {
+      for (const outstanding& o : q.issued) {
+        if (o.what.copies() && o.what.from == state_.ledger.device()) {
+          for_each_block(o.what.blocks, [&](block_id b) { state_.ledger.may_be_written(b); });
+        }
       }
-    }
+    });
   }
   for (const block_access& a : record.accesses) {
     if (a.mode == access::read) {
@@ -118,7 +120,7 @@ DEEPUM_SEPARATE void fact_intake::end_read_mostly(const launch_record& record) {
     for_each_run(
         a.range, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },
         [&](block_range run) {
-          state_.inward.urgent.push_back(
+          state_.queues.urgent.push_back(
               {.blocks = run, .what = advice::unset_read_mostly, .where = state_.ledger.device()});
         });
   }

@@ -10,9 +10,10 @@ inline namespace v0 {
 namespace detail {
 
 DEEPUM_SEPARATE void gates::work_out() {
-  inbox_.set_launches_ask((holds_launches_ && pressed()) || !state_.held.empty() || !state_.discards.issued.empty());
+  inbox_.set_launches_ask((holds_launches_ && pressed()) || !state_.held.empty() ||
+                          state_.queues.forgotten.moving() != 0);
   if (std::exchange(stale_, false) && faults_) {
-    if (state_.discards.idle()) {
+    if (state_.queues.forgotten.idle()) {
       inbox_.no_discards();
     }
     inbox_.set_spare(state_.live, state_.ledger.budget());
@@ -20,8 +21,8 @@ DEEPUM_SEPARATE void gates::work_out() {
 }
 
 DEEPUM_SEPARATE bool gates::close() {
-  const bool gives_up = !state_.discards.idle();
-  const bool leaves = gives_up || (!faults_ && !state_.outward.idle());
+  const bool gives_up = !state_.queues.forgotten.idle();
+  const bool leaves = gives_up || (!faults_ && !state_.queues.idle_from(state_.ledger.device()));
   state_.all_there = state_.all_there && !leaves;
   const bool life_passed = gives_up && !inbox_.announce_discards();
   const bool launches_passed = leaves && !inbox_.set_launches_ask(true);
@@ -29,7 +30,8 @@ DEEPUM_SEPARATE bool gates::close() {
 }
 
 DEEPUM_SEPARATE bool gates::pressed() const {
-  return faults_ ? state_.ledger.keeps_home_copy() || state_.oversubscribed() || !state_.inward.idle()
+  return faults_ ? state_.ledger.keeps_home_copy() || state_.oversubscribed() ||
+                       !state_.queues.idle_into(state_.ledger.device())
                  : !state_.all_there;
 }
 

@@ -34,11 +34,12 @@ DEEPUM_SEPARATE void host_access::begin(block_range range, access mode) {
 
 DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   bool there = true;
-  std::deque<queue_entry> wanted;
+  std::vector<transfer> wanted;
   for_each_block(range, [&](block_id b) {
     const bool done = may_use(b, mode);
     there = there && done;
-    if (!done && state_.ledger.resident(b) && state_.still(b) && (mode == access::read || !facts_.in_use(b))) {
+    if (!done && state_.ledger.of(b).on_any_device() && state_.still(b) &&
+        (mode == access::read || !facts_.in_use(b))) {
       wanted.emplace_back(mode == access::read ? transfer::clean(reason::host, {b, 1})
                                                : transfer::evict(location::host(), reason::host, {b, 1}));
     }
@@ -55,9 +56,12 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   if (wait_.failing() && memory_.host_is_full()) {
     (void)relieve();
   }
-  std::deque<queue_entry>& requested = state_.outward.requested;
-  if (requested.empty() || std::get<transfer>(requested.front()).why != reason::host) {
-    requested.insert(requested.begin(), wanted.begin(), wanted.end());
+  bool asked = false;
+  state_.queues.for_each_into(location::host(), [&](const transfer_queue& q) {
+    asked = asked || (!q.requested.empty() && std::get<transfer>(q.requested.front()).why == reason::host);
+  });
+  for (std::size_t i = wanted.size(); i != 0 && !asked; --i) {
+    state_.queue_of(wanted[i - 1]).requested.emplace_front(wanted[i - 1]);
   }
   state_.policy_due = true;
   return false;
@@ -67,19 +71,22 @@ DEEPUM_SEPARATE bool host_access::relieve() {
   if (give_up_home_copies()) {
     return true;
   }
-  if (state_.inward.idle()) {
+  const location here = state_.ledger.device();
+  if (state_.queues.idle_into(here)) {
     std::uint32_t left = state_.room();
     for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
       if (left != 0 && state_.ledger.life(b) == liveness::live && !state_.ledger.present(b) && state_.still(b) &&
           state_.ledger.current(b, location::host()) && state_.ledger.of(b)->host_views == 0) {
-        state_.inward.requested.emplace_back(transfer::prefetch(state_.ledger.device(), reason::requested, {b, 1}));
+        const transfer t = transfer::prefetch(here, reason::requested, {b, 1});
+        state_.queue_of(t).requested.emplace_back(t);
         --left;
       }
     });
   }
-  const bool stuck = state_.room() == 0 && state_.nothing_executes() && state_.inward.issued.empty() &&
-                     state_.outward.idle() && state_.discards.idle();  // what is to come never will
-  if (state_.inward.idle() || stuck) {
+  const bool stuck = state_.room() == 0 && state_.nothing_executes() && state_.queues.idle_from(here) &&
+                     state_.queues.all_into(here, [](const transfer_queue& q) { return q.moving() == 0; }) &&
+                     state_.queues.forgotten.idle();  // what is to come never will
+  if (state_.queues.idle_into(here) || stuck) {
     return false;
   }
   state_.policy_due = true;
@@ -117,16 +124,16 @@ DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
 }
 
 DEEPUM_SEPARATE bool host_access::forget_dead() {
-  if (state_.discards.demanded.empty()) {
+  if (state_.queues.forgotten.demanded.empty()) {
     for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
       if (state_.ledger.life(b) != liveness::live && !state_.ledger.present(b) && !state_.ledger.nowhere(b) &&
           facts_.may_forget(b, law::because::died)) {
-        state_.discards.demanded.emplace_back(transfer::discard(reason::dead, {b, 1}));
+        state_.queues.forgotten.demanded.emplace_back(transfer::discard(reason::dead, {b, 1}));
       }
     });
   }
-  state_.policy_due = state_.policy_due || !state_.discards.demanded.empty();
-  return !state_.discards.demanded.empty() || !state_.discards.issued.empty();
+  state_.policy_due = state_.policy_due || !state_.queues.forgotten.demanded.empty();
+  return !state_.queues.forgotten.demanded.empty() || !state_.queues.forgotten.issued.empty();
 }
 
 DEEPUM_SEPARATE void host_access::ended(bool done) {
@@ -134,15 +141,18 @@ DEEPUM_SEPARATE void host_access::ended(bool done) {
     wait_.succeeded();
     return;
   }
-  wait_.failed(memory_.now(),
-               state_.nothing_executes() && state_.inward.issued.empty() && state_.outward.issued.empty());
+  wait_.failed(memory_.now(), state_.nothing_executes() && state_.queues.links_free());
 }
 
 DEEPUM_SEPARATE bool host_access::may_use(block_id b, access mode) const {
   const block_ledger& l = state_.ledger;
-  const bool current = !l.dirty(b) || l.life(b) != liveness::live;  // what is of no value may be anything
-  return mode == access::read ? !(l.resident(b) && (!current || l.moving(b) == motion::leaving))
-                              : !l.present(b) && !l.of(b)->forgetting;
+  const block_view block = l.of(b);
+  if (mode != access::read) {
+    return !block.on_any_device() && !block->forgetting;
+  }
+  const bool current = l.current(b, location::host()) || l.nowhere(b);
+  return (current || l.life(b) != liveness::live) &&  // what is of no value may be anything
+         l.moving(b) != motion::leaving;
 }
 
 DEEPUM_SEPARATE error host_access::refusal(block_range range) const {
