@@ -184,11 +184,11 @@ class access_for {
 class kept_on_device {
  public:
   /// @param pager  Outlives it. So do the blocks.
-  kept_on_device(engine& pager, launch_id id, stream_id stream, std::span<const block_access> blocks)
+  kept_on_device(engine& pager, launch_id of, stream_id on, std::span<const block_access> touched)
       : engine_(pager),
-        id_(id),
-        blocks_(blocks) {
-    engine_.keep(id, stream, blocks_);
+        id_(of),
+        blocks_(touched) {
+    engine_.keep(id_, on, blocks_);
   }
   ~kept_on_device() { engine_.let_go(id_, blocks_); }
   kept_on_device(const kept_on_device&) = delete;
@@ -215,13 +215,13 @@ class launch_check : private launch_order::turn {
   using stream_type = typename memory_type::stream_type;
 
   /// Waits for its turn.
-  /// @param launch    It was admitted.
+  /// @param admitted  The launch.
   /// @param on        Where it is going to be. Outlives this.
   /// @param touched   That it may touch.
   /// @param complete  It touches nothing else, so that what it reads is not reached in another way.
   /// @param copies    It is the library's own copy or fill, which does what it says.
   /// @errors          Those of the device. Then nothing has changed.
-  launch_check(Arena& holder, launch_order& one_at_a_time, std::pair<launch_id, stream_id> launch, stream_type& on,
+  launch_check(Arena& holder, launch_order& one_at_a_time, std::pair<launch_id, stream_id> admitted, stream_type& on,
                std::string_view launch_name, std::span<const named_operand> operands, std::vector<block_access> touched,
                bool complete, bool copies)
       : turn(one_at_a_time),
@@ -233,7 +233,7 @@ class launch_check : private launch_order::turn {
         operands_(operands.begin(), operands.end()),
         blocks_(std::move(touched)),
         access_(holder.memory(), blocks_, true),
-        kept_(holder.engine(), launch.first, launch.second, blocks_) {
+        kept_(holder.engine(), admitted.first, admitted.second, blocks_) {
     try {
       order_.refuse_after_failure();  // of the launch that this one has interrupted
       if (!copies) {

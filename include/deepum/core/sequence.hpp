@@ -54,6 +54,8 @@ void close_bytes(sequence_memory& s, std::size_t at, std::size_t n, std::size_t 
 template <class T>
 class sequence {
   static constexpr bool plain = std::is_trivially_copyable_v<T>;
+  static constexpr std::size_t element_bytes =
+      sizeof(T);  // NOLINT(bugprone-sizeof-expression): pointers are elements too
   static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "memory is that of the plain operator new");
 
  public:
@@ -66,9 +68,9 @@ class sequence {
   using const_iterator = const T*;
 
   sequence() = default;
-  explicit sequence(std::size_t n) : sequence() { resize(n); }
-  sequence(std::size_t n, const T& value) : sequence() { resize(n, value); }
-  sequence(std::initializer_list<T> values) : sequence() { append(values.begin(), values.end()); }
+  explicit sequence(std::size_t elements) : sequence() { resize(elements); }
+  sequence(std::size_t elements, const T& each) : sequence() { resize(elements, each); }
+  sequence(std::initializer_list<T> these) : sequence() { append(these.begin(), these.end()); }
   template <std::input_iterator Iterator>
   sequence(Iterator begin, Iterator end) : sequence() {
     append(begin, end);
@@ -213,7 +215,7 @@ class sequence {
     const auto at = static_cast<std::size_t>(first - data());
     const auto n = static_cast<std::size_t>(last - first);
     if constexpr (plain) {
-      detail::close_bytes(memory_, at, n, sizeof(T));
+      detail::close_bytes(memory_, at, n, element_bytes);
     } else if (n != 0) {
       for (std::size_t i = at + n; i != memory_.size; ++i) {
         data()[i - n] = std::move(data()[i]);
@@ -236,7 +238,7 @@ class sequence {
   }
 
  private:
-  T* open(std::size_t at, std::size_t n) { return static_cast<T*>(detail::open_bytes(memory_, at, n, sizeof(T))); }
+  T* open(std::size_t at, std::size_t n) { return static_cast<T*>(detail::open_bytes(memory_, at, n, element_bytes)); }
   /// There is room.
   template <class... Args>
   T& add(Args&&... args) {
@@ -254,7 +256,7 @@ class sequence {
   }
   void append_copies(const sequence& other) {
     if constexpr (plain) {
-      detail::assign_bytes(memory_, other.data(), other.size(), sizeof(T));
+      detail::assign_bytes(memory_, other.data(), other.size(), element_bytes);
     } else {
       reserve(other.size());
       for (const T& each : other) {
@@ -269,7 +271,7 @@ class sequence {
   }
   void grow(std::size_t least) {
     if constexpr (plain) {
-      detail::grow_bytes(memory_, least, sizeof(T));
+      detail::grow_bytes(memory_, least, element_bytes);
     } else {
       set_capacity(detail::grown_capacity(memory_, least));
     }
@@ -277,14 +279,14 @@ class sequence {
   /// @param n  No fewer than there are.
   void set_capacity(std::size_t n) {
     if constexpr (plain) {
-      detail::set_byte_capacity(memory_, n, sizeof(T));
+      detail::set_byte_capacity(memory_, n, element_bytes);
     } else {
       move_to_capacity(n);
     }
   }
   [[gnu::noinline]] void move_to_capacity(std::size_t n) {
     static_assert(std::is_nothrow_move_constructible_v<T>, "an element that moves may not throw");
-    T* const to = static_cast<T*>(detail::allocate_elements(n, sizeof(T)));
+    T* const to = static_cast<T*>(detail::allocate_elements(n, element_bytes));
     for (std::size_t i = 0; i != memory_.size; ++i) {
       ::new (static_cast<void*>(to + i)) T(std::move(data()[i]));
       data()[i].~T();

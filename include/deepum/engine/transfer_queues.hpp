@@ -171,11 +171,11 @@ class transfer_queues {
   }
   template <class Predicate>
   [[nodiscard]] bool all_from(location place, Predicate&& holds) const {
-    return all_where([&](const place_link& l) { return l.from == place; }, holds);
+    return all_where([&](const place_link& link) { return link.from == place; }, holds);
   }
   template <class Predicate>
   [[nodiscard]] bool all_into(location place, Predicate&& holds) const {
-    return all_where([&](const place_link& l) { return l.to == place; }, holds);
+    return all_where([&](const place_link& link) { return link.to == place; }, holds);
   }
   [[nodiscard]] bool idle_from(location place) const {
     return all_from(place, [](const transfer_queue& q) { return q.idle(); });
