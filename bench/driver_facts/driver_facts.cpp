@@ -17,6 +17,7 @@
 #include "program/command_line.hpp"
 #include "program/json_file.hpp"
 #include "report.hpp"
+#include "rows.hpp"
 #include <deepum/cuda/device.hpp>
 #include <deepum/cuda/driver_context.hpp>
 #include <deepum/cuda/managed_limit.hpp>
@@ -116,6 +117,7 @@ int measure(const cuda::device& gpu, int repeats) {
       {"Read-mostly", [&] { read_mostly(p); }},
       {"Discard", [&] { discards(p); }},
       {"The host preferred, accessed by the device", [&] { in_place(p); }},
+      {"Rows where they are", [&] { rows_in_place(p); }},
       {"From an event to the fault record of the next memset", [&] { event_to_fault(p); }},
       {"Records of faults", [&] { fault_records(p); }},
       {"Energy",

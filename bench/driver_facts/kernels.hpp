@@ -17,6 +17,18 @@ struct kernels {
   void (*read)(const word* x, std::uint64_t n, word* sink);
   /// wrong[0] += the number of words that are not as `fill` wrote them.
   void (*count_wrong)(const word* x, std::uint64_t n, word seed, unsigned long long* wrong);
+  /// @name Rows picked at random, the same ones each time
+  /// @param pieces  Of 16 bytes, in a row.
+  /// @{
+
+  /// Reads `picks` rows. `sink` as for `read`.
+  void (*gather)(const word* x, std::uint64_t n, std::uint32_t pieces, std::uint64_t picks, word* sink);
+  /// Writes them as `fill` does.
+  void (*scatter)(word* x, std::uint64_t n, word seed, std::uint32_t pieces, std::uint64_t picks);
+  /// Adds `value` to each of their words, atomically.
+  void (*add_to_rows)(word* x, std::uint64_t n, std::uint32_t words, std::uint64_t picks, word value);
+  /// @}
+
   /// began[0] = the GPU's timer, ns; then runs for `ns` nanoseconds. For a single thread.
   void (*wait)(unsigned long long ns, unsigned long long* began);
 };

@@ -201,6 +201,24 @@ class probe {
     launch(work_, grid, block, kernels().fill, r.first, r.n, r.seed);
   }
 
+  /// @name Rows of a region, picked at random
+  /// @param pieces  Of 16 bytes, in a row.
+  /// @param picks   Rows. One may be picked several times.
+  /// @{
+  void gather(const region& r, std::uint32_t pieces, std::uint64_t picks) const {
+    launch(work_, grid, block, kernels().gather, r.first, r.n, pieces, picks, sink());
+  }
+  /// Writes what is there.
+  void scatter(const region& r, std::uint32_t pieces, std::uint64_t picks) const {
+    launch(work_, grid, block, kernels().scatter, r.first, r.n, r.seed, pieces, picks);
+  }
+  /// Adds `value` to each word, atomically. @param row  Bytes.
+  void add_to_rows(const region& r, std::uint32_t row, std::uint64_t picks, word value) const {
+    launch(work_, grid, block, kernels().add_to_rows, r.first, r.n, row / static_cast<std::uint32_t>(sizeof(word)),
+           picks, value);
+  }
+  /// @}
+
   /// @name Moves, by the calling thread's context
   /// @param piece  For each call.
   /// @{
