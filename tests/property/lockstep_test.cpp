@@ -20,6 +20,7 @@
 // | `scratch::used_by` keeps memory with a graph | 10, 11, 16 | 2, 5, 10 |
 // | `stream::launch` of a graph takes the operands of its recording | 38, 44 | - |
 // | `launch_view::unmap` keeps what is not unmapped | first 50 | - |
+// | `launch_view::map_device` maps nothing where a chunk is kept | 493 | - |
 
 #include "property/lockstep_run.hpp"
 #include "property/lockstep_seeds.hpp"

@@ -236,8 +236,9 @@ DEEPUM_SEPARATE bool paged_memory::begin_inward(const paged_command& c) {
 }
 
 DEEPUM_SEPARATE std::vector<std::uint32_t> paged_memory::take_slots(std::uint32_t count) {
-  for (const std::uint32_t slot : view_.take_kept()) {
-    device_.give(slot);
+  for (const launch_view::kept_chunk& gone : view_.take_kept()) {
+    device_.give(gone.slot);
+    host_.show(gone.block);
   }
   std::vector<std::uint32_t> got;
   while (got.size() < count) {

@@ -25,6 +25,13 @@ namespace cuda {
 /// Threads: one that maps chunks of the device; `map_host` and `slot_of`, any.
 class launch_view {
  public:
+  /// A chunk of the device that the driver did not unmap.
+  struct kept_chunk {
+    block_id block{};  ///< where it may still be mapped
+    std::uint32_t slot = 0;
+    CUresult why = CUDA_SUCCESS;  ///< what the driver said
+  };
+
   /// @param calls  Outlives it.
   /// @errors  `status::out_of_arena_space`.
   launch_view(const virtual_memory& calls, bytes chunk, std::uint32_t block_count);
@@ -45,35 +52,32 @@ class launch_view {
   [[nodiscard]] CUresult map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk);
   /// Shows nothing in place of the chunk of the device.
   void unmap_device(block_id b);
-  /// Shows a chunk of the host, unless one is there, of either.
+  /// Shows a chunk of the host, unless one is there or may be there, of either.
   void map_host(block_id b, virtual_memory::handle chunk);
 
   /// @name Chunks of the device that the driver did not unmap
-  /// Nobody else may have them, and their blocks find no others.
+  /// Nobody else may have them, and their blocks find no others: unmapping one once more would take away what was
+  /// mapped there since.
   /// @{
   [[nodiscard]] bool keeps(std::uint32_t slot) const;
   /// What the driver said of one of them; CUDA_SUCCESS: there are none.
   [[nodiscard]] CUresult why_kept() const { return kept_.empty() ? CUDA_SUCCESS : kept_.back().why; }
   /// Tries once more. @returns  Those that are mapped nowhere any more. Cost: a call for each that there is.
-  [[nodiscard]] std::vector<std::uint32_t> take_kept();
+  [[nodiscard]] std::vector<kept_chunk> take_kept();
   /// @}
 
  private:
-  struct kept_chunk {
-    block_id block{};
-    std::uint32_t slot = 0;
-    CUresult why = CUDA_SUCCESS;
-  };
-
   /// Shows nothing; where the driver refuses that, the chunk is kept.
   void unmap(block_id b, std::uint32_t slot);
+  /// What the driver said of the chunk that it keeps there; CUDA_SUCCESS: there is none.
+  [[nodiscard]] CUresult why_kept_at(block_id b) const;
 
   chunk_range addresses_;
   exclusive_mode exclusive_;
   std::mutex mutex_;
   std::vector<bool> host_;                                 // by block: a chunk of the host is there
   std::unique_ptr<std::atomic<std::uint32_t>[]> slot_of_;  // by block; written under the mutex
-  std::vector<kept_chunk> kept_{};                         // of the thread that maps
+  std::vector<kept_chunk> kept_{};                         // written by the thread that maps, under the mutex
 };
 
 }  // namespace cuda

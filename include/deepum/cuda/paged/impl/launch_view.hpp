@@ -42,6 +42,9 @@ DEEPUM_SEPARATE launch_view::~launch_view() {
 
 DEEPUM_SEPARATE CUresult launch_view::map_device(block_id b, std::uint32_t slot, virtual_memory::handle chunk) {
   const std::lock_guard lock(mutex_);
+  if (const CUresult kept = why_kept_at(b); kept != CUDA_SUCCESS) {
+    return kept;
+  }
   if (host_[b.value]) {
     if (const CUresult left = addresses_.unmap(b.value); left != CUDA_SUCCESS) {
       return left;
@@ -65,12 +68,18 @@ DEEPUM_SEPARATE bool launch_view::keeps(std::uint32_t slot) const {
   return std::any_of(kept_.begin(), kept_.end(), [slot](const kept_chunk& k) { return k.slot == slot; });
 }
 
-DEEPUM_SEPARATE std::vector<std::uint32_t> launch_view::take_kept() {
-  std::vector<std::uint32_t> gone;
+DEEPUM_SEPARATE CUresult launch_view::why_kept_at(block_id b) const {
+  const auto at = std::find_if(kept_.begin(), kept_.end(), [b](const kept_chunk& k) { return k.block == b; });
+  return at == kept_.end() ? CUDA_SUCCESS : at->why;
+}
+
+DEEPUM_SEPARATE std::vector<launch_view::kept_chunk> launch_view::take_kept() {
+  std::vector<kept_chunk> gone;
+  const std::lock_guard lock(mutex_);
   for (const kept_chunk& k : std::exchange(kept_, {})) {
     unmap(k.block, k.slot);
     if (!keeps(k.slot)) {
-      gone.push_back(k.slot);
+      gone.push_back(k);
     }
   }
   return gone;
@@ -89,7 +98,8 @@ DEEPUM_SEPARATE void launch_view::unmap(block_id b, std::uint32_t slot) {
 
 DEEPUM_SEPARATE void launch_view::map_host(block_id b, virtual_memory::handle chunk) {
   const std::lock_guard lock(mutex_);
-  if (!host_[b.value] && slot_of(b) == device_chunks::none && addresses_.map(b.value, chunk) == CUDA_SUCCESS) {
+  const bool nothing_there = !host_[b.value] && slot_of(b) == device_chunks::none && why_kept_at(b) == CUDA_SUCCESS;
+  if (nothing_there && addresses_.map(b.value, chunk) == CUDA_SUCCESS) {
     host_[b.value] = true;
     if (!exclusive_.is_on()) {
       (void)addresses_.allow(b.value);
