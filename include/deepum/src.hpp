@@ -10,7 +10,19 @@
 #error "<deepum/src.hpp> is for programs that are compiled with DEEPUM_SEPARATE_COMPILATION, all their files"
 #endif
 
+#include <deepum/arena/impl/back.hpp>
+#include <deepum/arena/impl/checker.hpp>
+#include <deepum/arena/impl/front.hpp>
+#include <deepum/arena/impl/host_contents.hpp>
+#include <deepum/arena/impl/lending.hpp>
+#include <deepum/arena/impl/new_memory.hpp>
 #include <deepum/arena/impl/reports.hpp>
+#include <deepum/arena/impl/residency.hpp>
+#include <deepum/arena/impl/rooms.hpp>
+#include <deepum/arena/impl/set_up.hpp>
+#include <deepum/arena/impl/stream_copies.hpp>
+#include <deepum/arena/impl/stream_launches.hpp>
+#include <deepum/arena/impl/submission.hpp>
 #include <deepum/core/impl/sequence.hpp>
 #include <deepum/deepum.hpp>
 #include <deepum/engine/impl/accounting.hpp>

@@ -137,7 +137,7 @@ TEST_CASE("the types of the arguments say what a launch does with them") {
     detail::argument_reader<sizeof...(arguments)> reader("k");
     (reader.read(arguments, [&](const void* p) { return arena.offset_of(p); }), ...);
     std::vector<block_access> accesses;
-    arena.declare(reader.operands(), accesses);
+    arena.rooms().launches.declare(reader.operands(), accesses);
     return std::pair(accesses, reader.complete());
   };
   using accesses = std::vector<block_access>;
@@ -171,7 +171,7 @@ TEST_CASE("an overwrite counts for whole blocks only, and for none that somethin
   char* p = arena.allocate<char>(8 << 20);
   const auto declared = [&](std::initializer_list<operand> operands) {
     std::vector<block_access> out;
-    arena.declare({operands.begin(), operands.size()}, out);
+    arena.rooms().launches.declare({operands.begin(), operands.size()}, out);
     return out;
   };
   using accesses = std::vector<block_access>;
@@ -194,7 +194,7 @@ TEST_CASE("an array and a span stand for their elements, so that nothing beside 
   const auto q = arena.make_array<float>(1 << 20);
   const auto declared = [&](std::initializer_list<operand> operands) {
     std::vector<block_access> out;
-    arena.declare({operands.begin(), operands.size()}, out);
+    arena.rooms().launches.declare({operands.begin(), operands.size()}, out);
     return out;
   };
   using accesses = std::vector<block_access>;

@@ -250,7 +250,7 @@ class library_model {
         for (const tensor_use& u : uses_of(l)) {
           operands.push_back({place_.at[u.tensor], bytes{u.elements * step_.tensors[u.tensor].element}, u.mode});
         }
-        arena.declare(operands, accesses);
+        arena.rooms().launches.declare(operands, accesses);
         return accesses;
       };
       std::vector<std::vector<block_range>> last_uses;

@@ -90,7 +90,7 @@ class managed_memory final : public device_space {
 
   /// The host touches bytes of the range: what is on the device moves to the host first, all of it at once. Blocks.
   /// Threads: any.
-  void host_access(bytes offset, bytes size, access mode);
+  void host_access(bytes offset, bytes size, access mode) override;
 
   /// @name Events
   /// @{

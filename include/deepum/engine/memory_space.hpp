@@ -114,6 +114,8 @@ class memory_space {
   [[nodiscard]] virtual std::string fault_source() const { return "device"; }
   /// Discarded blocks are in use again, and may be touched without being prefetched. Threads: any.
   virtual void repopulate(block_range /*range*/) {}
+  /// The host touches bytes now: what is elsewhere moves to it first. Blocks. Threads: any but the pump's.
+  virtual void host_access(bytes /*offset*/, bytes /*size*/, access /*mode*/) {}
   /// @}
 
   /// @name Of a space that never faults

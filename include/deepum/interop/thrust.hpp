@@ -198,8 +198,8 @@ class thrust_calls {
   /// Blocks of the budget that the operands leave over. Of a launch that may touch anything, what is allocated does.
   [[nodiscard]] std::uint64_t room(std::string_view name, std::span<const operand> operands) {
     launch_record record;
-    owner_.name_operands(name, operands, named_);
-    owner_.declare(std::span<const named_operand>(named_), record.accesses);
+    owner_.rooms().launches.name_operands(name, operands, named_);
+    owner_.rooms().launches.declare(std::span<const named_operand>(named_), record.accesses);
     const std::uint64_t all = owner_.budget() / owner_.block();
     const std::uint64_t used = operands.empty() && paged_memory_kind<Memory>
                                    ? in_blocks(owner_.footprint().allocated - storage_.size())

@@ -54,7 +54,7 @@ class managed_memory final : public device_space<managed_space> {
 
   /// The host touches bytes of the range: waits for what moves there, and moves what is on the device to the host,
   /// fault by fault. Takes virtual time. Threads: any but the pump's.
-  void host_access(bytes offset, bytes size, access mode);
+  void host_access(bytes offset, bytes size, access mode) override;
 
   /// The driver's record of a block, for tests. Threads: any.
   [[nodiscard]] block_record record_of(block_id b);
