@@ -58,6 +58,8 @@
 #include <deepum/sim/impl/profile.hpp>
 #include <deepum/sim/impl/stream.hpp>
 #include <deepum/sim/impl/worker.hpp>
+#include <deepum/tracing/impl/trace_entries.hpp>
+#include <deepum/tracing/impl/trace_file.hpp>
 
 namespace deepum {
 inline namespace v0 {
