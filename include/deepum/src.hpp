@@ -30,6 +30,7 @@
 #include <deepum/engine/impl/block_contents.hpp>
 #include <deepum/engine/impl/budget.hpp>
 #include <deepum/engine/impl/demand_pager.hpp>
+#include <deepum/engine/impl/discards.hpp>
 #include <deepum/engine/impl/dispatcher.hpp>
 #include <deepum/engine/impl/engine.hpp>
 #include <deepum/engine/impl/event_intake.hpp>

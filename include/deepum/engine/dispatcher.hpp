@@ -4,6 +4,7 @@
 #include <deepum/core/plan.hpp>
 #include <deepum/core/transfer.hpp>
 #include <deepum/engine/accounting.hpp>
+#include <deepum/engine/discards.hpp>
 #include <deepum/engine/engine_options.hpp>
 #include <deepum/engine/fact_finder.hpp>
 #include <deepum/engine/memory_space.hpp>
@@ -37,7 +38,9 @@ class dispatcher {
         state_(shared),
         facts_(facts),
         account_(account),
-        options_(chosen) {}
+        options_(chosen),
+        start_(space, shared, account),
+        discards_(shared, facts, chosen, start_) {}
 
   /// Takes a plan over into the queues. Contents that no fact calls dead are not even queued to be discarded.
   void enqueue(const plan& made);
@@ -47,7 +50,6 @@ class dispatcher {
   void issue_urgent();
 
  private:
-  void enqueue_discard(transfer t);
   /// A prefetch is forgotten. What the new plan has again was not cancelled.
   void cancel(const transfer& t);
   /// Gives a link what it can take.
@@ -60,13 +62,8 @@ class dispatcher {
   bool issue_departure(transfer_queue& q, std::deque<queue_entry>& waiting);
   bool issue_copy(transfer_queue& q, std::deque<queue_entry>& waiting);
   /// @}
-  /// These need no link, so one that waits for a launch does not hold up the others.
-  void issue_forgotten();
-  void issue_discard(block_range blocks, reason why);
   /// A copy in two places is of use only where blocks have to leave.
   void advise(const driver_hint& h);
-  /// Gives a transfer to the device. @returns  Its ticket; 0 where the call failed.
-  std::uint64_t begin(transfer_queue& q, const transfer& t, const char* what);
 
   /// Takes the first blocks of the first transfer, and the transfer itself when nothing of it is left.
   static transfer take_piece(std::deque<queue_entry>& queue, std::uint32_t blocks);
@@ -96,7 +93,8 @@ class dispatcher {
   const fact_finder& facts_;
   accounting& account_;
   const engine_options& options_;
-  std::uint64_t next_ticket_ = 1;
+  transfer_start start_;
+  discards discards_;
   bool moved_on_ = false;        // a transfer from one queue to another
   std::vector<bool> planned_{};  // blocks that the last plan which superseded others prefetches, or that were cancelled
 };

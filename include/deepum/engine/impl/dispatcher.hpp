@@ -25,7 +25,7 @@ namespace detail {
 
 DEEPUM_SEPARATE void dispatcher::dispatch() {
   issue_urgent();
-  issue_forgotten();
+  discards_.issue();
   do {
     moved_on_ = false;
     for (const std::uint8_t l : state_.queues.in_order()) {
@@ -72,24 +72,9 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
         !state_.ledger.keeps_home_copy()) {  // a copy that leaves the device's one is something else there
       state_.statistics.dropped += t.blocks.count;
     } else if (t.forgets()) {
-      enqueue_discard(t);
+      discards_.enqueue(t);
     } else {
       state_.queue_of(t).planned.emplace_back(t);
-    }
-  }
-}
-
-DEEPUM_SEPARATE void dispatcher::enqueue_discard(transfer t) {
-  block_range rest = t.blocks;
-  while (!rest.empty()) {
-    const std::uint32_t dead = count_prefix(rest, [&](block_id b) { return state_.ledger.life(b) != liveness::live; });
-    if (dead > 0) {
-      t.blocks = {rest.first, dead};
-      state_.queues.forgotten.planned.emplace_back(t);
-      advance(rest, dead);
-    } else {
-      ++state_.statistics.refused;
-      advance(rest, 1);
     }
   }
 }
@@ -185,7 +170,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
   piece.from = from;
   piece.via = *via;
   piece.contents = at_once ? payload::none : payload::current;
-  if (const std::uint64_t ticket = begin(q, piece, "a prefetch")) {
+  if (const std::uint64_t ticket = start_.begin(q, piece, "a prefetch")) {
     for_each_block(piece.blocks, [&](block_id b) {
       ledger.give_ticket(b, to, ticket);
       if (!keep) {
@@ -282,7 +267,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_departure(transfer_queue& q, std::deque<q
   piece.from = from;
   piece.via = *via;
   piece.contents = at_once ? payload::none : piece.contents;
-  if (const std::uint64_t ticket = begin(q, piece, "an eviction")) {
+  if (const std::uint64_t ticket = start_.begin(q, piece, "an eviction")) {
     for_each_block(piece.blocks, [&](block_id b) {
       if (onward) {
         ledger.give_ticket(b, to, ticket);
@@ -318,66 +303,13 @@ DEEPUM_SEPARATE bool dispatcher::issue_copy(transfer_queue& q, std::deque<queue_
   transfer piece = take_piece(waiting, run);
   piece.from = from;
   piece.via = *via;
-  if (const std::uint64_t ticket = begin(q, piece, "a copy to the host")) {
+  if (const std::uint64_t ticket = start_.begin(q, piece, "a copy to the host")) {
     for_each_block(piece.blocks, [&](block_id b) {
       state_.ledger.give_ticket(b, piece.to, ticket);
       state_.ledger.start_arriving(b, piece.to, from);
     });
   }
   return true;
-}
-
-DEEPUM_SEPARATE void dispatcher::issue_forgotten() {
-  for (; !state_.queues.forgotten.demanded.empty(); state_.queues.forgotten.demanded.pop_front()) {
-    const block_id b = blocks_of(state_.queues.forgotten.demanded.front()).first;
-    if (facts_.may_forget(b, law::because::died)) {
-      issue_discard({b, 1}, reason::dead);
-    }
-  }
-  for (; !state_.queues.forgotten.requested.empty(); state_.queues.forgotten.requested.pop_front()) {
-    block_range rest = blocks_of(state_.queues.forgotten.requested.front());
-    while (!rest.empty()) {
-      const std::uint32_t run =
-          count_prefix(rest, [&](block_id b) { return facts_.may_forget(b, law::because::requested); });
-      if (run > 0) {
-        issue_discard({rest.first, run}, reason::requested);
-      } else {
-        ++state_.statistics.dropped;
-      }
-      advance(rest, std::max(run, 1U));
-    }
-  }
-  for (std::size_t left = state_.queues.forgotten.planned.size(); left > 0; --left) {
-    transfer c = std::get<transfer>(state_.queues.forgotten.planned.front());
-    state_.queues.forgotten.planned.pop_front();
-    while (!c.blocks.empty()) {
-      advance(c.blocks, count_prefix(c.blocks, [&](block_id b) {  // alive again, or nothing there to give up
-                return state_.ledger.life(b) == liveness::live ||
-                       (!state_.ledger.present(b) && state_.ledger.nowhere(b));
-              }));
-      const std::uint32_t run =
-          count_prefix(c.blocks, [&](block_id b) { return facts_.may_forget(b, law::because::died); });
-      if (run == 0 || state_.queues.forgotten.issued.size() >= options_.commands_in_flight) {
-        break;
-      }
-      issue_discard({c.blocks.first, run}, c.why);
-      advance(c.blocks, run);
-    }
-    if (!c.blocks.empty()) {
-      state_.queues.forgotten.planned.emplace_back(c);
-    }
-  }
-}
-
-DEEPUM_SEPARATE void dispatcher::issue_discard(block_range blocks, reason why) {
-  transfer t = transfer::discard(why, blocks);
-  t.from = state_.ledger.device();
-  if (const std::uint64_t ticket = begin(state_.queues.forgotten, t, "a discard")) {
-    for_each_block(blocks, [&](block_id b) {
-      state_.ledger.give_ticket(b, t.from, ticket);
-      state_.ledger.start_forgetting(b);
-    });
-  }
 }
 
 DEEPUM_SEPARATE transfer dispatcher::take_piece(std::deque<queue_entry>& queue, std::uint32_t blocks) {
@@ -447,15 +379,6 @@ DEEPUM_SEPARATE std::uint64_t dispatcher::most_blocks() const {
 
 DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(std::uint8_t via) const {
   return static_cast<std::uint32_t>(most_blocks() - std::min(most_blocks(), state_.queues.blocks_on(via)));
-}
-
-DEEPUM_SEPARATE std::uint64_t dispatcher::begin(transfer_queue& q, const transfer& t, const char* what) {
-  if (!memory_.start(t, next_ticket_)) {
-    account_.failed(what);
-    return 0;
-  }
-  state_.queues.begin(q, next_ticket_, t);
-  return next_ticket_++;
 }
 
 DEEPUM_SEPARATE bool dispatcher::stays(block_id b) const {
