@@ -1,126 +1,18 @@
 // An arena on memory that never faults: nothing but the engine brings what a launch declares.
 
-#include "support/bulk.hpp"
-#include "support/failure.hpp"
-#include "support/test_scale.hpp"
-#include <deepum/arena.hpp>
-#include <deepum/sim/device.hpp>
-#include <deepum/sim/kernel.hpp>
-#include <deepum/sim/paged_memory.hpp>
-#include <deepum/sim/stream.hpp>
-#include <deepum/stream.hpp>
+#include "arena/paged_program.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace paged_arena_test {
 
-using namespace deepum;
-using namespace deepum::literals;
-namespace bulk = deepum_test::bulk;
-using deepum_test::failure;
-using deepum_test::few;
-using deepum_test::mentions;
-using word = std::uint32_t;
-using arena_type = arena<sim::paged_memory>;
-using stream_type = stream<sim::paged_memory>;
-
-constexpr std::size_t words_per_block = (2_MiB).count / sizeof(word);
-constexpr std::size_t stride = 16;  // of words that a launch adds
-
-const sim::kernel add{[](word* a, const word* b, std::size_t n) { bulk::add(a, b, n, stride); },
-                      [](sim::work& w, word* a, const word* b, std::size_t n) {
-                        w.reads(b, n * sizeof(word)).updates(a, n * sizeof(word)).flops(1e8);
-                      }};
-const sim::kernel set{[](word* a, std::size_t n, word v) { bulk::fill(a, n, v); },
-                      [](sim::work& w, word* a, std::size_t n, word) { w.overwrites(a, n * sizeof(word)).flops(1e8); }};
-/// Writes more than its argument says.
-const sim::kernel stray{[](word* a, std::uint64_t other) {
-                          *a = 1;
-                          *reinterpret_cast<word*>(other) = 2;
-                        },
-                        [](sim::work& w, word* a, std::uint64_t other) {
-                          w.updates(a, sizeof(word)).updates(reinterpret_cast<word*>(other), sizeof(word));
-                        }};
-
-struct machine {
-  explicit machine(bytes budget, std::string policy = "auto", bytes memory = 512_MiB)
-      : gpu(sim::find_profile("h200_pcie5"), {.memory = memory}),
-        made(std::make_unique<arena_type>(gpu, arena_options{.capacity = 256_MiB,
-                                                             .device_budget = budget,
-                                                             .headroom = 4_MiB,
-                                                             .policy = std::move(policy),
-                                                             .log = [this](std::string_view line) { log += line; }})) {}
-  [[nodiscard]] arena_type& memory() { return *made; }
-
-  sim::device gpu;
-  std::string log;
-  std::unique_ptr<arena_type> made;
-};
-
-/// Buffers of four blocks each, and passes over them, forward and back. @returns  What the buffers hold in the end.
-struct sweep {
-  static constexpr std::size_t buffers = 10;
-  static constexpr std::size_t n = 4 * words_per_block;
-
-  explicit sweep(machine& m) : memory(m.memory()), s(memory) {
-    for (std::size_t i = 0; i < buffers; ++i) {
-      words.push_back(memory.allocate<word>(n));
-      const auto view = memory.host_overwrite(words.back(), n);
-      std::iota(view.begin(), view.end(), static_cast<word>(i));
-    }
-  }
-  void pass() {
-    for (std::size_t i = 0; i + 1 < buffers; ++i) {
-      s.launch("add", 1, 1, 0, add, words[i], static_cast<const word*>(words[i + 1]), n);
-    }
-    for (std::size_t i = buffers - 1; i > 0; --i) {
-      s.launch("add", 1, 1, 0, add, words[i], static_cast<const word*>(words[i - 1]), n);
-    }
-  }
-  [[nodiscard]] std::vector<word> result() {
-    s.synchronize();
-    std::vector<word> all;
-    for (const word* p : words) {
-      const auto view = memory.host_read(p, n);
-      all.insert(all.end(), view.begin(), view.end());
-    }
-    return all;
-  }
-  [[nodiscard]] static std::vector<word> expected(int passes) {
-    std::vector<std::vector<word>> b(buffers, std::vector<word>(n));
-    for (std::size_t i = 0; i < buffers; ++i) {
-      std::iota(b[i].begin(), b[i].end(), static_cast<word>(i));
-    }
-    const auto step = [&](std::size_t to, std::size_t from) {
-      for (std::size_t k = 0; k < n; k += stride) {
-        b[to][k] += b[from][k];
-      }
-    };
-    std::vector<word> all;
-    for (int p = 0; p < passes; ++p) {
-      for (std::size_t i = 0; i + 1 < buffers; ++i)
-        step(i, i + 1);
-      for (std::size_t i = buffers - 1; i > 0; --i)
-        step(i, i - 1);
-    }
-    for (const auto& x : b)
-      all.insert(all.end(), x.begin(), x.end());
-    return all;
-  }
-
-  arena_type& memory;
-  stream_type s;
-  std::vector<word*> words;
-};
-
+using namespace paged_sweeps_of_tests;
 TEST_CASE("a program that is larger than the budget computes the same under every policy") {
   const std::vector<word> expected = sweep::expected(5);
   for (const char* policy : few<const char*>({"auto", "um", "lru", "deepum", "ideal"}, 2)) {
@@ -352,90 +244,6 @@ TEST_CASE("where all that is alive fits, it is brought once and launches do not 
   CHECK(after.faults == 0);
   CHECK(after.in().all_bytes() + after.out().all_bytes() == 0);
   CHECK(after.stalled.count() == 0);
-}
-
-TEST_CASE("blocks are written back ahead of need where the program does not choose otherwise" *
-          doctest::skip(deepum_test::thread_sanitized)) {
-  for (const bool ahead : {true, false}) {
-    CAPTURE(ahead);
-    sim::device gpu(sim::find_profile("h200_pcie5"), {.memory = 512_MiB});
-    arena_type memory(gpu, {.capacity = 256_MiB, .device_budget = 32_MiB, .tuning = {.write_back = ahead}, .log = {}});
-    stream_type s(memory);
-    std::vector<word*> words;
-    for (int i = 0; i < 10; ++i) {
-      words.push_back(memory.allocate<word>(4 * words_per_block));
-    }
-    for (int step = 0; step < 8; ++step) {
-      for (int i = 0; i < 10; ++i) {
-        s.launch("set", 1, 1, 0, set, overwrites(words[static_cast<std::size_t>(i)], 4 * words_per_block),
-                 4 * words_per_block, word{1});
-        if (i % 2 == 0) {
-          s.launch("add", 1, 1, 0, add, words[static_cast<std::size_t>(i)], static_cast<const word*>(words[0]),
-                   words_per_block);
-        }
-      }
-      for (int i = 9; i >= 0; --i) {
-        s.launch("add", 1, 1, 0, add, words[0], static_cast<const word*>(words[static_cast<std::size_t>(i)]),
-                 words_per_block);
-      }
-    }
-    s.synchronize();
-    CHECK((memory.statistics().out().bytes_for(reason::write_back) != 0) == ahead);
-  }
-}
-
-/// What steady steps move, in the clock of the simulated device.
-struct steady_step {
-  double in_rate = 0;   // bytes a second
-  double out_rate = 0;  // bytes a second
-  bytes in{};
-};
-
-// A sweep over equal parts, each launch on the next one, with all launches of a step issued ahead.
-template <class Kernel>
-steady_step steady_sweep(const Kernel& kernel, int parts, bytes part, bytes budget) {
-  sim::device gpu{sim::find_profile("h200_pcie5"), {.memory = budget + 16_MiB}};
-  arena_type arena(gpu, {.capacity = part * static_cast<std::uint64_t>(parts + 1), .device_budget = budget});
-  stream_type s(arena);
-  std::vector<std::byte*> all;
-  for (int i = 0; i != parts; ++i) {
-    all.push_back(arena.allocate<std::byte>(part.count));
-  }
-  statistics before;
-  nanoseconds began{};
-  for (int step = 0; step != 6; ++step) {
-    if (step == 5) {
-      before = arena.statistics();
-      began = gpu.now();
-    }
-    for (std::byte* p : all) {
-      s.launch("sweep", 1, 1, 0, kernel, p, part.count);
-    }
-    s.synchronize();
-  }
-  const statistics did = arena.statistics() - before;
-  const double seconds = static_cast<double>((gpu.now() - began).count()) / 1e9;
-  return {static_cast<double>(did.in().all_bytes()) / seconds, static_cast<double>(did.out().all_bytes()) / seconds,
-          bytes{did.in().all_bytes()}};
-}
-
-TEST_CASE("a sweep that writes keeps both directions of the link busy" * doctest::skip(deepum_test::thread_sanitized)) {
-  const sim::kernel write{[](std::byte*, std::uint64_t) {},
-                          [](sim::work& w, std::byte* p, std::uint64_t n) { w.updates(p, n).flops(1e8); }};
-  const double link = sim::find_profile("h200_pcie5").pinned_both;
-  const steady_step s = steady_sweep(write, 24, 16_MiB, 256_MiB);
-  CHECK(s.in_rate > 0.9 * link);
-  CHECK(s.out_rate > 0.9 * link);
-}
-
-TEST_CASE("a sweep that reads and computes brings little more than has to come, however much is issued ahead" *
-          doctest::skip(deepum_test::thread_sanitized)) {
-  // A launch computes for 0.35 ms, in which the link could bring it: what does not fit comes while the rest computes.
-  const sim::kernel read{[](const std::byte*, std::uint64_t) {},
-                         [](sim::work& w, const std::byte* p, std::uint64_t n) { w.reads(p, n).flops(1.7e10); }};
-  const steady_step s = steady_sweep(read, 24, 16_MiB, 256_MiB);
-  const bytes rest = 16_MiB * (24 - 15);  // where fifteen stay, and one place is for the others
-  CHECK(s.in.count <= rest.count * 11 / 10);
 }
 
 TEST_CASE("a program may bring a policy of its own") {
