@@ -107,6 +107,8 @@ class gpu {
   /// @}
 
  private:
+  static constexpr nanoseconds least_stay{1000};  // of room taken without a copy: mapping and unmapping take longer
+
   struct operation {
     schedule_event what = schedule_event::copy_in;
     block_range rest{};  // not yet begun

@@ -142,4 +142,11 @@ void for_each_line(std::string_view source, std::string_view text, const std::fu
   }
 }
 
+void refuse(std::string_view source, std::size_t line, const std::string& reason) {
+  if (line == 0) {
+    throw error(status::bad_format, std::string(source) + ": " + reason);
+  }
+  refuse_line(source, line, reason);
+}
+
 }  // namespace deepum::replay

@@ -50,4 +50,7 @@ void for_each_line(std::string_view source, std::string_view text, const std::fu
 /// Throws the error for a line that has been left behind.
 [[noreturn]] void refuse_line(std::string_view source, std::size_t number, const std::string& reason);
 
+/// Throws the error for something that a file says in a line, or a program without lines (0).
+[[noreturn]] void refuse(std::string_view source, std::size_t line, const std::string& reason);
+
 }  // namespace deepum::replay

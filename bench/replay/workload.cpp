@@ -4,18 +4,12 @@
 #include <deepum/error.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 namespace deepum::replay {
 namespace {
 
-// Block numbers have 32 bits, and one value stays free for the end.
-constexpr std::uint64_t address_limit = std::uint64_t{0xffffffffU} * block_size.count;
 // Limits of what grows faster than the text: ranges of blocks in all launches and steps; pairs of a tensor and a piece
 // of the address space.
 constexpr std::size_t most_ranges = std::size_t{1} << 25U;
@@ -58,179 +52,6 @@ block_set without(const block_set& from, const block_set& taken) {
   }
   return rest;
 }
-
-/// Throws the error for something that a file says in a line, or a program without lines.
-[[noreturn]] void refuse(std::string_view source, std::size_t line, const std::string& reason) {
-  if (line == 0) {
-    throw error(status::bad_format, std::string(source) + ": " + reason);
-  }
-  refuse_line(source, line, reason);
-}
-
-class parser {
- public:
-  parser(std::string_view source, std::string_view text) : source_(source) {
-    for_each_line(source, text, [&](const json_line& line) {
-      last_line_ = line.number();
-      if (!header_seen_) {
-        read_header(line);
-      } else if (line.has("tensor") && line.has("kernel")) {
-        line.refuse("both a tensor and a launch");
-      } else if (line.has("tensor")) {
-        read_tensor(line);
-      } else if (line.has("kernel")) {
-        read_launch(line);
-      } else {
-        line.refuse("neither a tensor nor a launch");
-      }
-    });
-    if (!header_seen_) {
-      refuse_line(source_, 1, "empty; a workload begins with its header");
-    }
-    if (result_.launches.empty()) {
-      refuse_line(source_, last_line_, "the file ends without a launch");
-    }
-    compare_counts();
-  }
-
-  [[nodiscard]] workload_description take() { return std::move(result_); }
-  [[nodiscard]] std::vector<std::string> take_warnings() { return std::move(warnings_); }
-
- private:
-  void read_header(const json_line& line) {
-    if (!line.has("deepum_workload")) {
-      line.refuse("not a workload: the header lacks \"deepum_workload\"");
-    }
-    if (line.at("deepum_workload") != 1) {
-      line.refuse("version " + line.at("deepum_workload").dump() + " of the format; only version 1 is known");
-    }
-    result_.name = line.has("name") ? line.string("name") : std::string(source_);
-    const auto stated = [&](const char* key) -> std::optional<std::uint64_t> {
-      return line.has(key) ? std::optional(line.whole(key, std::numeric_limits<std::uint32_t>::max())) : std::nullopt;
-    };
-    stated_launches_ = stated("kernels");
-    stated_tensors_ = stated("tensors");
-    header_seen_ = true;
-  }
-
-  static std::int64_t tensor_id(const json_line& line, const nlohmann::json& value, const char* what) {
-    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<std::uint64_t>() > max_tensor_id)) {
-      line.refuse(std::string(what) + " names a tensor by something else than a whole number");
-    }
-    return value.get<std::int64_t>();
-  }
-
-  void read_tensor(const json_line& line) {
-    described_tensor t;
-    t.id = tensor_id(line, line.at("tensor"), "tensor");
-    t.size = bytes{line.whole("bytes", address_limit)};
-    if (line.has("addr")) {
-      t.address = bytes{line.whole("addr", address_limit)};
-    }
-    if (line.has("persistent")) {
-      if (!line.at("persistent").is_boolean()) {
-        line.refuse("\"persistent\" is neither true nor false");
-      }
-      t.persistent = line.at("persistent").get<bool>();
-    }
-    if (line.has("free_after")) {
-      t.freed_after = static_cast<std::uint32_t>(line.whole("free_after", std::numeric_limits<std::uint32_t>::max()));
-    }
-    if (!seen_.insert(t.id).second) {
-      line.refuse("tensor " + std::to_string(t.id) + " is there twice");
-    }
-    t.line = line.number();
-    result_.tensors.push_back(t);
-  }
-
-  static std::vector<std::int64_t> read_ids(const json_line& line, const char* key) {
-    const nlohmann::json& value = line.at(key);
-    if (!value.is_array()) {
-      line.refuse(std::string(key) + " is not a list");
-    }
-    std::vector<std::int64_t> ids;
-    ids.reserve(value.size());
-    for (const nlohmann::json& id : value) {
-      ids.push_back(tensor_id(line, id, key));
-    }
-    return ids;
-  }
-
-  static std::vector<std::uint32_t> read_blocks(const json_line& line, const nlohmann::json& value) {
-    if (!value.is_array()) {
-      line.refuse("\"blocks\" mixes lists of blocks with something else");
-    }
-    std::vector<std::uint32_t> list;
-    list.reserve(value.size());
-    for (const nlohmann::json& b : value) {
-      list.push_back(static_cast<std::uint32_t>(line.whole(b, "blocks", std::numeric_limits<std::uint32_t>::max())));
-    }
-    return list;
-  }
-
-  void read_launch(const json_line& line) {
-    described_launch launch;
-    launch.line = line.number();
-    launch.kernel = line.string("kernel");
-    // Derived workloads may carry fractions; a launch never takes less than it says.
-    const double ns = std::ceil(line.number("ns"));
-    if (ns > longest_launch_ns) {
-      line.refuse("\"ns\" is more than a day");
-    }
-    launch.duration = nanoseconds{static_cast<std::int64_t>(ns)};
-    launch.in = read_ids(line, "in");
-    launch.out = read_ids(line, "out");
-    if (line.has("blocks")) {
-      const nlohmann::json& blocks = line.at("blocks");
-      if (!blocks.is_object()) {
-        line.refuse("\"blocks\" is not an object of lists");
-      }
-      for (const auto& [name, value] : blocks.items()) {
-        std::int64_t id = 0;
-        const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), id);
-        if (code != std::errc{} || end != name.data() + name.size()) {
-          line.refuse("\"blocks\" names \"" + name + "\", which is not the number of a tensor");
-        }
-        described_launch::lists& lists = launch.blocks[id];
-        if (!lists.empty()) {
-          line.refuse("\"blocks\" names tensor " + std::to_string(id) + " twice");
-        }
-        if (value.is_array() && !value.empty() && value.front().is_array()) {
-          for (const nlohmann::json& list : value) {
-            lists.push_back(read_blocks(line, list));
-          }
-        } else {
-          lists.push_back(read_blocks(line, value));
-        }
-      }
-    }
-    result_.launches.push_back(std::move(launch));
-  }
-
-  // A file that was edited may still have its old header, so this does not keep it from being replayed.
-  void compare_counts() {
-    const auto compare = [&](const char* what, std::optional<std::uint64_t> stated, std::size_t found) {
-      if (stated && *stated != found) {
-        warnings_.push_back(std::string(source_) + ": the header says " + std::to_string(*stated) + " " + what +
-                            ", the file has " + std::to_string(found));
-      }
-    };
-    compare("launches", stated_launches_, result_.launches.size());
-    compare("tensors", stated_tensors_, result_.tensors.size());
-  }
-
-  static constexpr std::uint64_t max_tensor_id = std::numeric_limits<std::int64_t>::max();
-  static constexpr double longest_launch_ns = 86400e9;
-
-  std::string_view source_;
-  bool header_seen_ = false;
-  std::size_t last_line_ = 1;
-  std::optional<std::uint64_t> stated_launches_{};
-  std::optional<std::uint64_t> stated_tensors_{};
-  std::unordered_set<std::int64_t> seen_{};  // numbers of tensors
-  std::vector<std::string> warnings_{};
-  workload_description result_{};
-};
 
 class builder {
  public:
@@ -572,14 +393,5 @@ block_set touched_blocks::all() const {
 workload build_workload(std::string_view source, workload_description description) {
   return builder(source, std::move(description)).take();
 }
-
-workload parse_workload(std::string_view source, std::string_view text) {
-  parser read(source, text);
-  workload w = build_workload(source, read.take());
-  w.warnings = read.take_warnings();
-  return w;
-}
-
-workload read_workload(const std::string& path) { return parse_workload(path, read_text(path)); }
 
 }  // namespace deepum::replay

@@ -24,6 +24,9 @@ using block_set = std::vector<block_range>;
 /// Whether a block is in a set. Cost: logarithmic in its ranges.
 [[nodiscard]] bool contains(const block_set& set, block_id b);
 
+/// Where addresses of tensors end: block numbers have 32 bits, and one value stays free for the end.
+inline constexpr std::uint64_t address_limit = std::uint64_t{0xffffffffU} * block_size.count;
+
 /// A tensor as a file or a program describes it.
 struct described_tensor {
   std::int64_t id = 0;

@@ -33,7 +33,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {

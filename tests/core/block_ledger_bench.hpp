@@ -5,12 +5,8 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
-#include <optional>
-#include <random>
 #include <vector>
 
 namespace block_ledger_bench_of_tests {

@@ -17,7 +17,6 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>

@@ -10,10 +10,12 @@ import layout  # noqa: E402
 
 
 def complaints(rule, files):
-    """`files` maps a path below deepum/ to what it includes, or to its text."""
-    with tempfile.TemporaryDirectory() as include:
+    """`files` maps a path below include/deepum/, or below the source where it begins with /, to what it includes, or to
+    its text."""
+    with tempfile.TemporaryDirectory() as source:
+        include = pathlib.Path(source) / "include"
         for name, what in files.items():
-            path = pathlib.Path(include) / "deepum" / name
+            path = pathlib.Path(source) / name[1:] if name.startswith("/") else include / "deepum" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(what if isinstance(what, str) else "".join(f"#include <deepum/{n}>\n" for n in what))
         return list(layout.RULES[rule](layout.Headers(include)))
@@ -51,6 +53,10 @@ expect("knowledge", rest | {"a/x.hpp": [], "a/README.md": "**May know**: `gone.h
 expect("knowledge", rest | {"a/x.hpp": [], "a/README.md": "# a"}, "does not say")
 expect("knowledge", {"a/x.hpp": []}, "no README.md")
 
-expect("sizes", {"a/x.hpp": "\n" * layout.LONGEST})
-expect("sizes", {"a/x.hpp": "\n" * (layout.LONGEST + 1)}, "a/x.hpp", str(layout.LONGEST + 1))
+small, large = "\n" * layout.LONGEST, "\n" * (layout.LONGEST + 1)
+expect("sizes", {"a/x.hpp": small, "/tests/a/x_test.cpp": small, "/bench/x.py": small, "/docs/x.md": large})
+expect("sizes", {"a/x.hpp": large}, "include/deepum/a/x.hpp", str(layout.LONGEST + 1))
+expect("sizes", {"a/x.hpp": "", "/tests/a/x_test.cpp": large}, "tests/a/x_test.cpp")
+expect("sizes", {"a/x.hpp": "", "/tests/docs/check.py": large})
+expect("sizes", {"a/x.hpp": "", "/tests/docs/check.py": small}, "tests/docs/check.py", "take it out")
 print("every breach was found")

@@ -6,10 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <sstream>
 #include <string>
 #include <utility>

@@ -9,7 +9,6 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>

@@ -8,12 +8,10 @@
 #include <deepum/error.hpp>
 #include <deepum/units.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <vector>
 
 namespace deepum {
 inline namespace v0 {

@@ -12,7 +12,6 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>

@@ -8,7 +8,6 @@
 #include <deepum/core/transfer.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

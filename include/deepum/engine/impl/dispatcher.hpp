@@ -12,11 +12,9 @@
 #include <deepum/separate.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <utility>
 #include <variant>
 
 namespace deepum {

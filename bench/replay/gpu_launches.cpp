@@ -1,0 +1,182 @@
+// Launches of the replay's GPU, and the faults that they take.
+#include "replay/gpu.hpp"
+#include <deepum/error.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace deepum::replay {
+
+// --- faults --------------------------------------------------------------------------------------------------------
+
+void gpu::serve_fault() {
+  if (!fault_due_) {
+    return;
+  }
+  const block_id b = *fault_;
+  if (map_.present(b)) {
+    if (map_[b].moving != motion::leaving && map_.resident(b)) {
+      end_fault();
+    } else if (costs_.fault_overlap && map_[b].moving == motion::arriving && map_.room() == 0 && head_misses_more()) {
+      (void)make_room_for_fault();
+    }
+    return;  // else it is on its way, or will come back when it has left
+  }
+  if (map_.room() == 0 && !make_room_for_fault()) {
+    return;
+  }
+  if (map_[b].copies.empty()) {
+    place_new({b, 1}, 0);
+    end_fault();
+    progress_again_ = true;
+  } else if (!in_.busy) {
+    begin_copy_in({b, 1}, 0, true);
+    progress_again_ = progress_again_ || costs_.fault_overlap;
+  }
+}
+
+bool gpu::head_misses_more() const {
+  return std::any_of(queue_.front().all.begin(), queue_.front().all.end(), [&](block_range r) {
+    return count_prefix(r, [&](block_id b) { return map_.present(b); }) != r.count;
+  });
+}
+
+void gpu::end_fault() {
+  fault_.reset();
+  fault_due_ = false;
+  complete_left_out();
+}
+
+// As the driver does it: the least recently migrated block leaves. It knows nothing of what contents are worth.
+bool gpu::make_room_for_fault() {
+  std::optional<block_id> victim;
+  map_.for_each_least_recently_migrated([&](block_id b) {
+    if (map_[b].moving == motion::none && !used_by_head(b)) {
+      victim = b;
+    }
+    return !victim;
+  });
+  if (!victim) {
+    return false;  // something is on its way out, or will be
+  }
+  if (keeps_home_copy_ && !map_[*victim].dirty) {
+    if (in_.busy && !map_[*fault_].copies.empty()) {
+      return false;  // room that is freed before it can be taken is taken by others
+    }
+    if (just_placed({*victim, 1})) {
+      after(least_stay, [this] { make_progress(); });
+      return false;
+    }
+    (void)give_up({*victim, 1}, 0, reason::make_room);
+    return true;
+  }
+  if (!out_.busy && map_.leaving() == 0) {
+    begin_copy_out(schedule_event::copy_out, {*victim, 1}, 0, true);
+  }
+  return false;
+}
+
+// --- launches ------------------------------------------------------------------------------------------------------
+
+void gpu::launch(device_launch l) {
+  expects(block_count(l.all) <= map_.budget(), "a launch uses more blocks than the device has room for");
+  l.given = now();
+  queue_.push_back(std::move(l));
+  make_progress();
+}
+
+std::vector<executed_launch> gpu::take_finished() { return std::exchange(finished_, {}); }
+
+bool gpu::used_by_head(block_id b) const { return !queue_.empty() && contains(queue_.front().all, b); }
+
+// A launch that has faulted executes as far as the driver is concerned. What it has got stays, or launches that fault
+// on blocks of which nobody knows would lose one for the other without end.
+bool gpu::in_use(block_id b) const { return (running_ || faulted_) && used_by_head(b); }
+
+// Blocks that were there when the check came by may have left: the last look is at all of them.
+bool gpu::all_there() {
+  const device_launch& head = queue_.front();
+  const auto ready = [&](block_id b) { return map_.resident(b) && map_[b].moving != motion::leaving; };
+  for (bool from_the_beginning = checked_range_ == 0 && checked_block_ == 0;; from_the_beginning = true) {
+    for (; checked_range_ != head.all.size(); ++checked_range_, checked_block_ = 0) {
+      const block_range r = head.all[checked_range_];
+      for (; checked_block_ != r.count; ++checked_block_) {
+        const block_id b{r.first.value + checked_block_};
+        if (!ready(b)) {
+          if (!fault_ && !map_.present(b)) {
+            fault_ = b;
+            faulted_ = true;
+            const bool write = contains(head.touched->writes, b);
+            device_event e;
+            e.what = device_event::kind::fault;
+            e.mode = write ? deepum::access::update : deepum::access::read;
+            e.range = {b, 1};
+            e.at = now();
+            report(e);
+            after(costs_.fault_latency, [this] {
+              fault_due_ = true;
+              make_progress();
+            });
+          }
+          return false;
+        }
+      }
+    }
+    checked_range_ = 0;
+    checked_block_ = 0;
+    if (from_the_beginning) {
+      break;
+    }
+  }
+  for (const block_range r : head.touched->writes) {
+    for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
+      if (map_[block_id{b}].moving == motion::cleaning) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void gpu::try_begin() {
+  if (running_ || queue_.empty() || !all_there()) {
+    return;
+  }
+  const device_launch& head = queue_.front();
+  running_ = true;
+  began_ = now();
+  if (sink_) {
+    sink_({.what = schedule_event::launch,
+           .kernel = head.kernel,
+           .step = head.step,
+           .start = now(),
+           .end = now() + head.duration});
+  }
+  after(head.duration, [this] { finish(); });
+}
+
+void gpu::finish() {
+  const device_launch head = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = false;
+  faulted_ = false;
+  for (const block_range r : head.touched->writes) {
+    for (const block_id b : r) {
+      map_.write(b);
+    }
+  }
+  device_event e;
+  e.what = device_event::kind::launch_finished;
+  e.launch = head.id;
+  e.at = now();
+  e.began = began_;
+  const nanoseconds could_begin = finished_at_ > head.given ? finished_at_ : head.given;
+  e.stalled = began_ - could_begin;
+  finished_at_ = now();
+  report(e);
+  finished_.push_back({head.id, began_, now()});
+  complete_left_out();
+  make_progress();
+}
+
+}  // namespace deepum::replay
