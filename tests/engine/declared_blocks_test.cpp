@@ -53,7 +53,9 @@ TEST_CASE("random operands: each block of any of them is in exactly one run, and
     std::set<std::uint32_t> wanted;
     for (std::uint32_t i = below(6); i > 0; --i) {
       ranges.push_back(blocks(below(20), below(8)));
-      for_each_block(ranges.back(), [&](block_id b) { wanted.insert(b.value); });
+      for (const block_id b : ranges.back()) {
+        wanted.insert(b.value);
+      }
     }
     std::vector<std::uint32_t> seen;
     for (const auto& [first, count] : distinct(declares(ranges))) {

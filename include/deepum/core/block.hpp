@@ -71,13 +71,6 @@ constexpr block_range::iterator block_range::end() const { return iterator{block
 /// @name Walks over a range
 /// @{
 
-/// Calls `visit(block_id)` for each block.
-template <class Visit>
-void for_each_block(block_range range, Visit&& visit) {
-  for (const block_id b : range) {
-    visit(b);
-  }
-}
 /// Number of blocks at the beginning of the range for which the predicate holds.
 template <class Predicate>
 [[nodiscard]] std::uint32_t count_prefix(block_range range, Predicate&& holds) {

@@ -32,20 +32,20 @@ class block_claims {
   /// @param hold  The pin is that of an `arena::hold`.
   void pin(std::span<const block_access> blocks, bool hold) {
     for (const block_access& a : blocks) {
-      for_each_block(a.range, [&](block_id b) {
+      for (const block_id b : a.range) {
         if (ledger_.pin(b, hold) == 1 && hold) {
           ++blocks_of_holds_;
         }
-      });
+      }
     }
   }
   void unpin(std::span<const block_access> blocks, bool hold) {
     for (const block_access& a : blocks) {
-      for_each_block(a.range, [&](block_id b) {
+      for (const block_id b : a.range) {
         if (ledger_.unpin(b, hold) == 0 && hold) {
           --blocks_of_holds_;
         }
-      });
+      }
     }
   }
 
@@ -56,7 +56,9 @@ class block_claims {
       serve_ = std::max(serve_ + 1, 1U);
     }
     for (const block_access& a : record.accesses) {
-      for_each_block(a.range, [&](block_id b) { ledger_.serve(b, serve_); });
+      for (const block_id b : a.range) {
+        ledger_.serve(b, serve_);
+      }
     }
   }
   void serve_none() { served_ = launch_id{}; }
@@ -64,11 +66,15 @@ class block_claims {
   [[nodiscard]] launch_id served() const { return served_; }
 
   void begin_view(block_range range, access mode) {
-    for_each_block(range, [&](block_id b) { ledger_.begin_host_view(b, mode); });
+    for (const block_id b : range) {
+      ledger_.begin_host_view(b, mode);
+    }
     host_writes_.fetch_add(mode != access::read ? 1 : 0, std::memory_order_relaxed);
   }
   void end_view(block_range range, access mode) {
-    for_each_block(range, [&](block_id b) { ledger_.end_host_view(b, mode); });
+    for (const block_id b : range) {
+      ledger_.end_host_view(b, mode);
+    }
     host_writes_.fetch_sub(mode != access::read ? 1 : 0, std::memory_order_relaxed);
   }
 

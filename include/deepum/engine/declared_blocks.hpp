@@ -15,7 +15,9 @@ namespace detail {
 template <class Visit>
 void for_each_declared_block(const launch_record& record, Visit&& visit) {
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, visit);
+    for (const block_id b : a.range) {
+      visit(b);
+    }
   }
 }
 /// Calls `visit(block_range)` for the blocks that a launch declares, each once.

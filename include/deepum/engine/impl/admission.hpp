@@ -103,7 +103,9 @@ DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id strea
   launch_record record = *state_.launches.finish(id, {}, state_.last_finish, false);
   contents_.remember(record);
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) { state_.ledger.remove_user(b, a.mode); });
+    for (const block_id b : a.range) {
+      state_.ledger.remove_user(b, a.mode);
+    }
   }
   ends_.ended(id, stream);
   if (pager_ != nullptr) {

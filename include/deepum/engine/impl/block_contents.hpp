@@ -24,11 +24,11 @@ DEEPUM_SEPARATE void block_contents::written(block_id b) {
 
 DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       if (state_.ledger.remember(b, record.id)) {
         leave_if_hollow(b);
       }
-    });
+    }
   }
 }
 

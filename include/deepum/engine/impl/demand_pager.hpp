@@ -48,14 +48,14 @@ DEEPUM_SEPARATE void demand_pager::check(launch_record& record) {
                           "; declare its operands: reads(p, n), updates(p, n), overwrites(p, n)");
   }
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       if (facts_.with_host(b)) {
         throw error(status::invalid_argument,
                     "launch '" + record.name +
                         "' touches memory that a host view is writing, or that lies in one block of " + in_bytes(1) +
                         " bytes with it; end the view first, or write by stream::memcpy");
       }
-    });
+    }
   }
 }
 
@@ -66,12 +66,12 @@ DEEPUM_SEPARATE bool demand_pager::all_of_it_there(const launch_record& record) 
 
 DEEPUM_SEPARATE void demand_pager::begin(const launch_record& record) {
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       if (a.mode != access::read) {
         state_.ledger.may_be_written(b);
       }
       state_.ledger.touch_migrated(b);
-    });
+    }
   }
 }
 
@@ -209,7 +209,9 @@ DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) c
   if (!awaits && claims_.blocks_of_holds() != 0) {
     std::uint64_t beside = 0;
     for_each_distinct_run(record, [&](block_range run) {
-      for_each_block(run, [&](block_id b) { beside += state_.ledger.of(b)->holds == 0 ? 1 : 0; });
+      for (const block_id b : run) {
+        beside += state_.ledger.of(b)->holds == 0 ? 1 : 0;
+      }
     });
     awaits = beside + claims_.blocks_of_holds() > state_.ledger.budget();
   }
@@ -230,9 +232,9 @@ DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
 DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, bool notified) {
   std::uint64_t missing = 0;
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       if (state_.ledger.present(b) && state_.ledger.moving(b) != motion::leaving && !state_.ledger.hollow(b)) {
-        return;
+        continue;
       }
       ++missing;
       if (state_.ledger.hollow(b) && state_.still(b)) {
@@ -245,7 +247,7 @@ DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, 
                          state_.ledger);
       }
       demand(b, reason::fault);
-    });
+    }
   }
   return missing;
 }
@@ -261,13 +263,13 @@ DEEPUM_SEPARATE void demand_pager::demand(block_id b, reason why) {
 }
 
 DEEPUM_SEPARATE void demand_pager::bring_all() {
-  for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
+  for (const block_id b : block_range{block_id{0}, state_.ledger.size()}) {
     if (state_.ledger.life(b) != liveness::live || state_.ledger.present(b) || !state_.still(b) ||
         state_.ledger.of(b)->host_views != 0) {
-      return;
+      continue;
     }
     demand(b, reason::predicted);
-  });
+  }
 }
 
 DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {

@@ -76,10 +76,10 @@ DEEPUM_SEPARATE void discards::start_one(block_range blocks, reason why) {
   transfer t = transfer::discard(why, blocks);
   t.from = state_.ledger.device();
   if (const std::uint64_t ticket = start_.begin(state_.queues.forgotten, t, "a discard")) {
-    for_each_block(blocks, [&](block_id b) {
+    for (const block_id b : blocks) {
       state_.ledger.give_ticket(b, t.from, ticket);
       state_.ledger.start_forgetting(b);
-    });
+    }
   }
 }
 

@@ -50,7 +50,9 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
     planned_.assign(state_.ledger.size(), false);
     for (const transfer& t : made.transfers) {
       if (brings(t)) {
-        for_each_block(t.blocks, [&](block_id b) { planned_[b.value] = true; });
+        for (const block_id b : t.blocks) {
+          planned_[b.value] = true;
+        }
       }
     }
     state_.queues.for_each([&](transfer_queue& q) {
@@ -78,12 +80,12 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
 }
 
 DEEPUM_SEPARATE void dispatcher::cancel(const transfer& t) {
-  for_each_block(t.blocks, [&](block_id b) {
+  for (const block_id b : t.blocks) {
     if (!planned_[b.value]) {
       planned_[b.value] = true;
       ++state_.statistics.prefetches_cancelled;
     }
-  });
+  }
 }
 
 DEEPUM_SEPARATE void dispatcher::issue(transfer_queue& q) {
@@ -169,7 +171,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
   piece.via = *via;
   piece.contents = at_once ? payload::none : payload::current;
   if (const std::uint64_t ticket = start_.begin(q, piece, "a prefetch")) {
-    for_each_block(piece.blocks, [&](block_id b) {
+    for (const block_id b : piece.blocks) {
       ledger.give_ticket(b, to, ticket);
       if (!keep) {
         ledger.start_arriving(b, to, from);
@@ -177,7 +179,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
       if (moves) {
         start_leaving(b, from, ticket);
       }
-    });
+    }
   }
   return true;
 }
@@ -192,7 +194,9 @@ DEEPUM_SEPARATE void dispatcher::advise(const driver_hint& h) {
     return;
   }
   if (duplicates || h.what == advice::unset_read_mostly) {
-    for_each_block(h.blocks, [&](block_id b) { state_.ledger.set_read_mostly(b, duplicates); });
+    for (const block_id b : h.blocks) {
+      state_.ledger.set_read_mostly(b, duplicates);
+    }
   }
 }
 
@@ -266,13 +270,13 @@ DEEPUM_SEPARATE bool dispatcher::issue_departure(transfer_queue& q, std::deque<q
   piece.via = *via;
   piece.contents = at_once ? payload::none : piece.contents;
   if (const std::uint64_t ticket = start_.begin(q, piece, "an eviction")) {
-    for_each_block(piece.blocks, [&](block_id b) {
+    for (const block_id b : piece.blocks) {
       if (onward) {
         ledger.give_ticket(b, to, ticket);
         ledger.start_arriving(b, to, from);
       }
       start_leaving(b, from, ticket);
-    });
+    }
   }
   return true;
 }
@@ -302,10 +306,10 @@ DEEPUM_SEPARATE bool dispatcher::issue_copy(transfer_queue& q, std::deque<queue_
   piece.from = from;
   piece.via = *via;
   if (const std::uint64_t ticket = start_.begin(q, piece, "a copy to the host")) {
-    for_each_block(piece.blocks, [&](block_id b) {
+    for (const block_id b : piece.blocks) {
       state_.ledger.give_ticket(b, piece.to, ticket);
       state_.ledger.start_arriving(b, piece.to, from);
-    });
+    }
   }
   return true;
 }

@@ -82,7 +82,7 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
     take_unseen_faults(*record, e.at);
   }
   for (const block_access& a : record->accesses) {
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       state_.ledger.remove_user(b, a.mode);
       if (a.mode != access::read && state_.ledger.resident(b)) {
         contents_.written(b);
@@ -91,7 +91,7 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
       if (state_.ledger.note_unused(b, 0) != 0) {
         ++state_.statistics.prefetches_used;
       }
-    });
+    }
   }
   if (!record->complete) {
     ++incomplete_finished_;
@@ -107,11 +107,11 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
 
 DEEPUM_SEPARATE void event_intake::take_unseen_faults(const launch_record& record, nanoseconds at) {
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       if (!state_.ledger.present(b)) {
         apply(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
       }
-    });
+    }
   }
 }
 
@@ -131,7 +131,7 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
   const reason why = t != nullptr ? t->why : e.why;
   moved();
   host_copies_stay_ = host_copies_stay_ || e.host_copy_stays;
-  for_each_block(e.range, [&](block_id b) {
+  for (const block_id b : e.range) {
     if (!ledger.of(b).at(at).holds()) {
       account_.count(way_of(t, location::host(), at), why, !ledger.nowhere(b));
       if (here) {
@@ -147,7 +147,7 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
     } else {
       ledger.arrive_at(b, at);
     }
-  });
+  }
   policy_.on_migrated(e.range, at, ledger);
 }
 
@@ -158,9 +158,9 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
   const location to = t != nullptr ? t->to : location::host();
   const bool discarded = t != nullptr && t->forgets();
   moved();
-  for_each_block(e.range, [&](block_id b) {
+  for (const block_id b : e.range) {
     if (!ledger.of(b).at(from).holds()) {
-      return;  // it had not arrived as far as we know: the end of its command settles it
+      continue;  // it had not arrived as far as we know: the end of its command settles it
     }
     if (from == ledger.device() && ledger.note_unused(b, 0) == incomplete_finished_) {
       ++state_.statistics.prefetches_wasted;
@@ -176,7 +176,7 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
       account_.count(way_of(t, from, to), t != nullptr ? t->why : e.why, copied);
       ledger.depart(b, from);
     }
-  });
+  }
   policy_.on_migrated(e.range, to, ledger);
 }
 
@@ -200,11 +200,11 @@ DEEPUM_SEPARATE void event_intake::retire(std::uint64_t ticket, bool done, bool 
   if (pager_ != nullptr) {
     pager_->ended(*t, done, again);
   }
-  for_each_block(t->blocks, [&](block_id b) {
+  for (const block_id b : t->blocks) {
     while (const std::optional<location> changed = state_.ledger.take_ticket(b, ticket)) {
       retire(b, *changed, *t, done);
     }
-  });
+  }
 }
 
 DEEPUM_SEPARATE void event_intake::retire(block_id b, location changed, const transfer& t, bool done) {

@@ -65,7 +65,9 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
   }
   std::uint64_t declared = 0;
   for (const block_access& a : record.accesses) {
-    for_each_block(a.range, [&](block_id b) { state_.ledger.add_user(b, a.mode); });
+    for (const block_id b : a.range) {
+      state_.ledger.add_user(b, a.mode);
+    }
     declared += a.range.count;
   }
   state_.held.submitted(record);
@@ -93,7 +95,9 @@ DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
     state_.queues.for_each([&](const transfer_queue& q) {
       for (const outstanding& o : q.issued) {
         if (o.what.copies() && o.what.from == state_.ledger.device()) {
-          for_each_block(o.what.blocks, [&](block_id b) { state_.ledger.may_be_written(b); });
+          for (const block_id b : o.what.blocks) {
+            state_.ledger.may_be_written(b);
+          }
         }
       }
     });
@@ -102,13 +106,13 @@ DEEPUM_SEPARATE void fact_intake::take_writes(const launch_record& record) {
     if (a.mode == access::read) {
       continue;
     }
-    for_each_block(a.range, [&](block_id b) {
+    for (const block_id b : a.range) {
       state_.ledger.may_be_written(b);
       state_.ledger.settle_overwriter(b);  // what the host has may be older than what an earlier launch writes
       if (a.mode == access::overwrite && facts_.may_forget(b, law::because::overwritten)) {
         state_.ledger.forget(b, record.id);
       }
-    });
+    }
   }
 }
 
@@ -127,7 +131,9 @@ DEEPUM_SEPARATE void fact_intake::end_read_mostly(const launch_record& record) {
 }
 
 DEEPUM_SEPARATE void fact_intake::revive(block_range range) {
-  for_each_block(range, [&](block_id b) { set_liveness(b, liveness::live); });
+  for (const block_id b : range) {
+    set_liveness(b, liveness::live);
+  }
   policy_.on_live(range, state_.ledger);
 }
 
@@ -138,10 +144,10 @@ DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
     const bool died = was_alive(rest.first);
     const std::uint32_t run = count_prefix(rest, [&](block_id b) { return was_alive(b) == died; });
     const block_range part{rest.first, run};
-    for_each_block(part, [&](block_id b) {
+    for (const block_id b : part) {
       set_liveness(b, m.life);
       state_.ledger.set_dead_after(b, m.last);
-    });
+    }
     if (died) {
       policy_.on_dead(part, m.last, state_.ledger);
       if (account_.observed()) {
@@ -165,12 +171,12 @@ DEEPUM_SEPARATE void fact_intake::set_liveness(block_id b, liveness life) {
 
 DEEPUM_SEPARATE void fact_intake::take_host_access(block_range range, access mode) {
   if (mode != access::read) {
-    for_each_block(range, [&](block_id b) {
+    for (const block_id b : range) {
       // Contents on the device are on their way to the host then, and the device will report that.
       if (!state_.ledger.current(b, state_.ledger.device())) {
         state_.ledger.write_on_host(b);
       }
-    });
+    }
   }
   policy_.on_host_access(range, mode, state_.ledger);
 }

@@ -35,7 +35,7 @@ DEEPUM_SEPARATE void host_access::begin(block_range range, access mode) {
 DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
   bool there = true;
   std::vector<transfer> wanted;
-  for_each_block(range, [&](block_id b) {
+  for (const block_id b : range) {
     const bool done = may_use(b, mode);
     there = there && done;
     if (!done && state_.ledger.of(b).on_any_device() && state_.still(b) &&
@@ -43,10 +43,12 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
       wanted.emplace_back(mode == access::read ? transfer::clean(reason::host, {b, 1})
                                                : transfer::evict(location::host(), reason::host, {b, 1}));
     }
-  });
+  }
   if (there) {
     if (mode != access::read) {
-      for_each_block(range, [&](block_id b) { state_.ledger.write_on_host(b); });
+      for (const block_id b : range) {
+        state_.ledger.write_on_host(b);
+      }
     }
     return true;
   }
@@ -74,14 +76,14 @@ DEEPUM_SEPARATE bool host_access::relieve() {
   const location here = state_.ledger.device();
   if (state_.queues.idle_into(here)) {
     std::uint32_t left = state_.room();
-    for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
+    for (const block_id b : block_range{block_id{0}, state_.ledger.size()}) {
       if (left != 0 && state_.ledger.life(b) == liveness::live && !state_.ledger.present(b) && state_.still(b) &&
           state_.ledger.current(b, location::host()) && state_.ledger.of(b)->host_views == 0) {
         const transfer t = transfer::prefetch(here, reason::requested, {b, 1});
         state_.queue_of(t).requested.emplace_back(t);
         --left;
       }
-    });
+    }
   }
   const bool stuck = state_.room() == 0 && state_.nothing_executes() && state_.queues.idle_from(here) &&
                      state_.queues.all_into(here, [](const transfer_queue& q) { return q.moving() == 0; }) &&
@@ -95,7 +97,9 @@ DEEPUM_SEPARATE bool host_access::relieve() {
 
 DEEPUM_SEPARATE void host_access::end(block_range range, access mode) {
   claims_.end_view(range, mode);
-  for_each_block(range, [&](block_id b) { note_home_copy(b); });
+  for (const block_id b : range) {
+    note_home_copy(b);
+  }
   state_.policy_due = true;
 }
 
@@ -125,12 +129,12 @@ DEEPUM_SEPARATE bool host_access::give_up_home_copies() {
 
 DEEPUM_SEPARATE bool host_access::forget_dead() {
   if (state_.queues.forgotten.demanded.empty()) {
-    for_each_block({block_id{0}, state_.ledger.size()}, [&](block_id b) {
+    for (const block_id b : block_range{block_id{0}, state_.ledger.size()}) {
       if (state_.ledger.life(b) != liveness::live && !state_.ledger.present(b) && !state_.ledger.nowhere(b) &&
           facts_.may_forget(b, law::because::died)) {
         state_.queues.forgotten.demanded.emplace_back(transfer::discard(reason::dead, {b, 1}));
       }
-    });
+    }
   }
   state_.policy_due = state_.policy_due || !state_.queues.forgotten.demanded.empty();
   return !state_.queues.forgotten.demanded.empty() || !state_.queues.forgotten.issued.empty();
