@@ -154,24 +154,6 @@ class allocation_table {
     it->part_ends = std::move(ends);
   }
 
-  /// The allocation that an address lies in, or its part where it was split. Nothing where it was given back.
-  [[nodiscard]] std::optional<named_bytes> find(std::uintptr_t address) const {
-    if (address < base_ || address - base_ >= space_.capacity().count) {
-      return std::nullopt;
-    }
-    const std::uint64_t offset = address - base_;
-    const auto [begin, it] = containing(offset);
-    if (it == nullptr || it->freeing) {
-      return std::nullopt;
-    }
-    const sequence<std::uint64_t>& ends = it->part_ends;
-    if (ends.empty()) {
-      return named_bytes{{bytes{begin}, it->size}, it->number};
-    }
-    const auto end = std::upper_bound(ends.begin(), ends.end(), offset - begin);
-    const std::uint64_t from = end == ends.begin() ? 0 : *std::prev(end);
-    return named_bytes{{bytes{begin + from}, bytes{*end - from}}, it->number};
-  }
   /// Finds what an operand names, by its place in the arena: bytes from there on where it has a size, else the
   /// allocation or part. The way that every operand of a launch goes.
   /// @returns  Whether that lies in one allocation, which was not given back. If not, the calls above say why.
@@ -185,11 +167,7 @@ class allocation_table {
       out = {{offset, size}, a.number};
       return size.count <= a.size.count - (offset.count - in.offset);
     }
-    if (!a.part_ends.empty()) [[unlikely]] {
-      out = *find(base_ + offset.count);
-      return true;
-    }
-    out = {{bytes{in.offset}, a.size}, a.number};
+    out = {a.part_ends.empty() ? byte_span{bytes{in.offset}, a.size} : part_at(in, offset.count), a.number};
     return true;
   }
   /// All of the allocation that begins at an address. Nothing where none does, or it was given back.
@@ -310,6 +288,13 @@ class allocation_table {
   [[nodiscard]] detail::offset_map<allocation>::found<allocation> containing(std::uint64_t offset) {
     const auto before = allocations_.at_or_before(offset);
     return before && offset - before.offset < before.value->size.count ? before : decltype(before){};
+  }
+  /// The part of an allocation that was split, at an offset in the arena.
+  [[nodiscard, gnu::noinline]] static byte_span part_at(const found& in, std::uint64_t offset) {
+    const sequence<std::uint64_t>& ends = in.value->part_ends;
+    const auto end = std::upper_bound(ends.begin(), ends.end(), offset - in.offset);
+    const std::uint64_t from = end == ends.begin() ? 0 : *std::prev(end);
+    return {bytes{in.offset + from}, bytes{*end - from}};
   }
   /// The allocation that bytes lie in.
   /// @errors  Those of `checked_in_allocation`.
