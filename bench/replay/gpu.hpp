@@ -180,7 +180,9 @@ class gpu {
 /// Managed memory on such a GPU.
 class managed_blocks : public memory_space {
  public:
-  explicit managed_blocks(gpu& device, const memory_capabilities& can = {}) : memory_space(can), gpu_(device) {}
+  explicit managed_blocks(gpu& device, const memory_capabilities& can = {})
+      : memory_space(can, block_size),
+        gpu_(device) {}
 
   [[nodiscard]] std::byte* base() const override { return nullptr; }
   [[nodiscard]] bytes capacity() const override { return block_size * gpu_.blocks(); }

@@ -39,7 +39,7 @@ void for_each(block_range r, Visit&& visit) {
 /// Each direction carries its commands out in order; a copy begins and ends, and launches may run in between.
 class modelled_memory final : public memory_space {
  public:
-  modelled_memory() : memory_space({.keeps_home_copy = true}) {}
+  modelled_memory() : memory_space({.keeps_home_copy = true}, block_size) {}
 
   struct block {
     std::uint64_t host = poison;

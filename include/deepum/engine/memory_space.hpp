@@ -150,7 +150,7 @@ class memory_space {
   /// @}
 
  protected:
-  explicit memory_space(const memory_capabilities& can, bytes block = block_size, topology all = {})
+  memory_space(const memory_capabilities& can, bytes block, topology all = {})
       : capabilities_(can),
         block_(block),
         places_(std::move(all)) {}

@@ -57,7 +57,7 @@ class device_space : public memory_space, protected Space {
 
  protected:
   device_space(const memory_capabilities& can, device& owner, bytes capacity)
-      : memory_space(can),
+      : memory_space(can, block_size),
         Space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
               owner.options().delay_seed),
         owner_(owner) {
