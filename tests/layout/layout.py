@@ -7,6 +7,7 @@ circles    No header includes itself through others, and no folder another one t
            folders, or the folders of them: each of them counts by itself.
 knowledge  Each folder has a README.md whose paragraph **May know** lists, before its first full stop, the folders and
            headers that its own may include. Every folder may know the ground: headers of deepum/ that know no folder.
+           Before that paragraph it names each header, or the folder in it that the header lies in.
 sizes      No file of C++, C, CUDA or Python in include/, tests/, bench/, examples/, program/ and kernel-helper/ has more
            than 450 lines: then it has more than one idea. LARGER lists the files that need more, each with the reason.
 """
@@ -123,6 +124,11 @@ def knowledge(headers):
         if not said:
             yield f"{page.relative_to(headers.root)} does not say what its headers may know: **May know**: ..."
             continue
+        named = set(re.findall(r"`([^`]+)`", page.read_text()[:said.start()]))
+        for name in sorted(headers.includes):
+            own = pathlib.PurePosixPath(name).relative_to(top) if name.startswith(top + "/") else None
+            if own and own.stem not in named and f"{own.parent}/" not in named:
+                yield f"{top}/README.md does not name {own}"
         allowed = re.findall(r"`([^`]+)`", said[1])
         for name in allowed:
             if not (headers.root / name).exists():

@@ -40,18 +40,20 @@ expect("circles", {"units.hpp": [], "arena.hpp": ["a/x.hpp"], "a/x.hpp": ["units
 expect("circles", {"arena.hpp": ["a/x.hpp"], "a/x.hpp": [], "a/y.hpp": ["arena.hpp"]}, "folders", "arena.hpp", "a/")
 expect("circles", {"a/check.hpp": [], "a/whole.hpp": ["a/parts/x.hpp"], "a/parts/x.hpp": ["a/check.hpp"]})
 
-says = "# a\n\n**May know**: `b/`, `c/only.hpp`. Nothing of `d/`.\n"
-rest = {"b/x.hpp": [], "b/README.md": "**May know**: nothing.", "c/only.hpp": [], "c/other.hpp": [],
-        "c/README.md": "**May know**: nothing.", "d/x.hpp": [], "d/README.md": "**May know**: nothing.",
+says = "# a\n\n`x`, `y`, `in/`\n\n**May know**: `b/`, `c/only.hpp`. Nothing of `d/`.\n"
+rest = {"b/x.hpp": [], "b/README.md": "`x` **May know**: nothing.", "c/only.hpp": [], "c/other.hpp": [],
+        "c/README.md": "`only`, `other` **May know**: nothing.", "d/x.hpp": [], "d/README.md": "`x` **May know**: nothing.",
         "units.hpp": ["error.hpp"], "error.hpp": [], "face.hpp": ["c/only.hpp"], "a/README.md": says}
 expect("knowledge", rest | {"a/x.hpp": ["b/x.hpp", "c/only.hpp", "units.hpp", "a/y.hpp"], "a/y.hpp": []})
 expect("knowledge", rest | {"a/x.hpp": ["d/x.hpp"]}, "a/x.hpp", "d/x.hpp")
 expect("knowledge", rest | {"a/x.hpp": ["c/other.hpp"]}, "c/other.hpp")
 expect("knowledge", rest | {"a/x.hpp": ["face.hpp"]}, "face.hpp")
 expect("knowledge", rest | {"a/x.hpp": [], "a/impl/x.hpp": ["d/x.hpp"]}, "d/x.hpp")
-expect("knowledge", rest | {"a/x.hpp": [], "a/README.md": "**May know**: `gone.hpp`."}, "gone.hpp")
+expect("knowledge", rest | {"a/x.hpp": [], "a/README.md": "`x` **May know**: `gone.hpp`."}, "gone.hpp")
 expect("knowledge", rest | {"a/x.hpp": [], "a/README.md": "# a"}, "does not say")
 expect("knowledge", {"a/x.hpp": []}, "no README.md")
+expect("knowledge", rest | {"a/in/z.hpp": [], "a/impl/x.hpp": []})
+expect("knowledge", rest | {"a/z.hpp": []}, "a/README.md", "z.hpp")
 
 small, large = "\n" * layout.LONGEST, "\n" * (layout.LONGEST + 1)
 expect("sizes", {"a/x.hpp": small, "/tests/a/x_test.cpp": small, "/bench/x.py": small, "/docs/x.md": large})
