@@ -21,29 +21,35 @@ target_link_libraries(deepum_test_support PUBLIC deepum_test_flags)
 # Precompiled headers for the test files; doctest's main cannot use them, so they are built with a target of their own.
 # The headers of the library are not among them: they change too often.
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/checks/precompiled.cpp" CONTENT "// Owns the precompiled headers.\n")
-add_library(deepum_test_precompiled OBJECT "${PROJECT_BINARY_DIR}/checks/precompiled.cpp")
-target_link_libraries(deepum_test_precompiled PRIVATE deepum_test_flags)
-target_precompile_headers(
-  deepum_test_precompiled
-  PRIVATE
-  <algorithm>
-  <atomic>
-  <chrono>
-  <cstdint>
-  <deque>
-  <functional>
-  <map>
-  <memory>
-  <mutex>
-  <optional>
-  <random>
-  <set>
-  <sstream>
-  <string>
-  <thread>
-  <unordered_map>
-  <vector>
-  <doctest/doctest.h>)
+set(deepum_test_precompiled_headers
+    <algorithm>
+    <atomic>
+    <chrono>
+    <cstdint>
+    <deque>
+    <functional>
+    <map>
+    <memory>
+    <mutex>
+    <optional>
+    <random>
+    <set>
+    <sstream>
+    <string>
+    <thread>
+    <unordered_map>
+    <vector>
+    <doctest/doctest.h>)
+function(deepum_add_test_precompiled name)
+  add_library(${name} OBJECT "${PROJECT_BINARY_DIR}/checks/precompiled.cpp")
+  target_link_libraries(${name} PRIVATE deepum_test_flags)
+  target_compile_options(${name} PRIVATE ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${deepum_test_precompiled_headers})
+endfunction()
+deepum_add_test_precompiled(deepum_test_precompiled)
+if(DEEPUM_SANITIZE STREQUAL "address")
+  deepum_add_test_precompiled(deepum_test_precompiled_unoptimised -O0)
+endif()
 
 # deepum_register_test(<name> [LABELS <label>...] [RESOURCE_LOCK <lock>] [COST <number>] COMMAND <command>...)
 # Any command as a test. Exit status 77 means that it could not be run here. COST says about how many seconds it takes,
@@ -73,8 +79,16 @@ function(deepum_add_test folder)
   set(program deepum_${folder}_test)
   add_executable(${program} ${ARGN})
   target_link_libraries(${program} PRIVATE deepum_test_support)
-  target_precompile_headers(${program} REUSE_FROM deepum_test_precompiled)
   set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+
+  # Under AddressSanitizer most of the time goes into optimising tests; the library that they are linked with is optimised
+  # all the same. It pays where much is computed, and in the others it does not.
+  if(DEEPUM_SANITIZE STREQUAL "address" AND NOT folder MATCHES "^(arena|cuda|engine|property)$")
+    target_compile_options(${program} PRIVATE -O0)
+    target_precompile_headers(${program} REUSE_FROM deepum_test_precompiled_unoptimised)
+  else()
+    target_precompile_headers(${program} REUSE_FROM deepum_test_precompiled)
+  endif()
 
   set(labels ${folder})
   set(cost 0)
