@@ -32,7 +32,12 @@ class event_loop {
   [[nodiscard]] std::unique_lock<std::mutex> lock();
   /// A thread is about to take the lock: a mutex alone would let the runner of events have it for good.
   void announce() { wanted_.fetch_add(1, std::memory_order_relaxed); }
-  void arrive() { wanted_.fetch_sub(1, std::memory_order_relaxed); }
+  /// It has the lock.
+  void arrive() {
+    if (wanted_.fetch_sub(1, std::memory_order_relaxed) == 1) {
+      arrived_.notify_all();
+    }
+  }
 
   [[nodiscard]] nanoseconds now() const { return now_; }
 
@@ -102,7 +107,8 @@ class event_loop {
   void run_one();
 
   std::mutex mutex_;
-  std::atomic<unsigned> wanted_{0};
+  std::atomic<unsigned> wanted_{0};  // threads that are about to take the lock
+  std::condition_variable arrived_;  // none is
   std::condition_variable turn_passed_;
   std::uint64_t next_ticket_ = 0;
   std::uint64_t serving_ = 0;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -76,12 +77,9 @@ DEEPUM_SEPARATE void event_loop::host_call::pass_turn() {
 
 DEEPUM_SEPARATE void event_loop::host_call::let_others() {
   if (loop_.wanted_.load(std::memory_order_relaxed) != 0) {
-    lock_.unlock();
-    // Bounded, because it is about fairness alone: who announced itself may be delayed for long.
-    for (int tries = 0; tries < 1000 && loop_.wanted_.load(std::memory_order_relaxed) != 0; ++tries) {
-      std::this_thread::yield();
-    }
-    lock_.lock();
+    // Bounded, because it is about fairness alone: a thread that announced itself may be delayed for long.
+    loop_.arrived_.wait_for(lock_, std::chrono::milliseconds(1),
+                            [&] { return loop_.wanted_.load(std::memory_order_relaxed) == 0; });
   }
   if (loop_.next_ticket_ != loop_.serving_ + 1) {
     pass_turn();
