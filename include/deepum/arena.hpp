@@ -106,12 +106,21 @@ class arena {
   ~arena() {
     expects(!rooms_.back.has_streams(), "an arena is destroyed before its streams");
     rooms_.fills.reset();
-    const deepum::statistics last = reports_.wanted() ? engine().snapshot() : deepum::statistics{};
-    memory_.detach();
-    reports_.write(last);
+    finish();
   }
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
+
+  /// Ends what the arena does beside the program: its threads, and the reports that the environment asks for, which are
+  /// written now. For who leaves it behind as it is, streams too, because the process ends: nothing is launched,
+  /// allocated or given back any more. The second time it does nothing.
+  void finish() {
+    if (!std::exchange(finished_, true)) {
+      const deepum::statistics last = reports_.wanted() ? engine().snapshot() : deepum::statistics{};
+      memory_.detach();
+      reports_.write(last);
+    }
+  }
 
   /// @name Allocation
   /// @{
@@ -154,6 +163,9 @@ class arena {
   /// @errors       `status::invalid_argument` where they do not fit, `status::foreign_pointer`.
   /// Cost: linear in the parts.
   void split(const void* p, std::span<const bytes> parts) { rooms_.front.split(p, parts); }
+  /// The same for one place that is learned on the way: a part begins at `p`, wherever in an allocation that is, unless
+  /// that is less than a block behind the beginning of another one. It may be said again and again.
+  void cut(const void* p) { rooms_.front.cut(p, block()); }
   /// @}
 
   /// @name What the program knows
@@ -338,6 +350,7 @@ class arena {
   Memory memory_;
   detail::device_queues_of<Memory> queues_;
   detail::arena_rooms rooms_;
+  bool finished_ = false;
 };
 
 /// An arena is of the memory kind that its device has chosen, where the program names none.

@@ -35,6 +35,10 @@ struct stream_options {
   /// for what was enqueued in the other before. Else the two are not ordered, as with `cudaStreamNonBlocking`. On the
   /// simulated GPU, which has no default stream, it means nothing.
   bool blocking = false;
+  /// On a stream that the program has: all that is enqueued there goes through this object, so that ends of launches
+  /// need not be marked more often than in a stream of its own. `cudaStreamPerThread` may be taken then, by the thread
+  /// that alone uses this object and ends it.
+  bool sole = false;
 };
 
 /// A stream of launches whose memory the arena moves ahead of them.
@@ -67,7 +71,7 @@ class stream {
     requires std::convertible_to<Existing, handle_type>
   stream(arena<Memory>& owner, Existing&& existing, stream_options options = {})
       : arena_(owner),
-        native_(owner.memory(), static_cast<handle_type>(std::forward<Existing>(existing))),
+        native_(owner.memory(), static_cast<handle_type>(std::forward<Existing>(existing)), options.sole),
         launches_(owner.rooms(), queue_, owner.rooms().back.open_stream(options.lookahead)) {}
   /// Waits for all launches. Their errors are lost here: synchronise before, where that matters.
   ~stream() {
@@ -117,6 +121,18 @@ class stream {
   template <class Enqueue>
   launch_id call(std::string_view name, std::span<const operand> operands, Enqueue&& enqueue) {
     detail::open_launch opened(launches_, name, launches_.signature_of(name, operands), operands, !operands.empty());
+    const detail::enqueuing during(&arena_.rooms().back, opened.id(), id());
+    std::forward<Enqueue>(enqueue)(native_.native());
+    return opened.issued();
+  }
+
+  /// The same for who knows the launch by other means than its arguments' types: with a signature of its own, and
+  /// operands that need not be all that it touches.
+  /// @param complete  They are.
+  template <class Enqueue>
+  launch_id call(std::string_view name, launch_signature signature, std::span<const operand> operands, bool complete,
+                 Enqueue&& enqueue) {
+    detail::open_launch opened(launches_, name, signature, operands, complete);
     const detail::enqueuing during(&arena_.rooms().back, opened.id(), id());
     std::forward<Enqueue>(enqueue)(native_.native());
     return opened.issued();

@@ -154,6 +154,33 @@ class allocation_table {
     it->part_ends = std::move(ends);
   }
 
+  /// A part of an allocation begins at an address from now on, as in one that was split. Nothing happens where that
+  /// would tell little: less than `unit` behind the beginning of a part, which may be another place in the same object,
+  /// or where the allocation has many parts already.
+  /// @param most  Parts of one allocation.
+  /// @returns     Whether it was cut. Cost: linear in the parts where it was, else as `find`.
+  bool cut(std::uintptr_t address, bytes unit, std::size_t most) {
+    const std::uint64_t offset = address - base_;
+    if (address < base_ || offset >= space_.capacity().count) {
+      return false;
+    }
+    const auto [begin, it] = containing(offset);
+    if (it == nullptr || it->freeing || offset - begin < unit.count || it->part_ends.size() >= most) {
+      return false;
+    }
+    sequence<std::uint64_t>& ends = it->part_ends;
+    const auto after = std::upper_bound(ends.begin(), ends.end(), offset - begin);
+    const std::uint64_t part = after == ends.begin() ? 0 : *std::prev(after);
+    if (offset - begin - part < unit.count) {
+      return false;
+    }
+    ends.insert(after, offset - begin);
+    if (ends.back() != it->size.count) {  // the first one
+      ends.push_back(it->size.count);
+    }
+    return true;
+  }
+
   /// Finds what an operand names, by its place in the arena: bytes from there on where it has a size, else the
   /// allocation or part. The way that every operand of a launch goes.
   /// @returns  Whether that lies in one allocation, which was not given back. If not, the calls above say why.

@@ -94,9 +94,11 @@ class basic_stream {
   /// @errors  `status::device_failure`.
   explicit basic_stream(Memory& of, bool blocking = false) : basic_stream(of, create(of, blocking)) {}
   /// A stream that the program has, the default stream (`cudaStreamLegacy`, nullptr) too. It outlives this.
-  /// @errors  `status::invalid_argument` for `cudaStreamPerThread`; `status::device_failure`.
-  basic_stream(Memory& memory, cudaStream_t existing)
-      : basic_stream(memory, handle(same_everywhere(existing), destroy{.owned = false})) {}
+  /// @param sole  See `stream_options`.
+  /// @errors  `status::invalid_argument` for `cudaStreamPerThread`, but for `sole`; `status::device_failure`.
+  basic_stream(Memory& memory, cudaStream_t existing, bool sole = false)
+      : basic_stream(memory, handle(sole && existing == cudaStreamPerThread ? existing : same_everywhere(existing),
+                                    destroy{.owned = false, .shared = !sole})) {}
   ~basic_stream() {
     const own_calls calls(context());
     if (!capturing()) {
@@ -120,7 +122,7 @@ class basic_stream {
     }
     const bool timed = memory_.time_launches();
     // Work of the program behind an unmarked launch would hide its end for as long as it runs.
-    const bool marked = timed || !stream_.get_deleter().owned || memory_.mark_launches();
+    const bool marked = timed || stream_.get_deleter().shared || memory_.mark_launches();
     log_->begin(id, timed, memory_.several_streams(), marked);
   }
   void end(launch_id /*id*/) {
@@ -276,6 +278,7 @@ class basic_stream {
  private:
   struct destroy {
     bool owned = true;
+    bool shared = false;  // the program may enqueue there by itself
     void operator()(cudaStream_t s) const {
       if (owned) {
         (void)succeeded(cudaStreamDestroy(s));

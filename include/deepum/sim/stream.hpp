@@ -46,8 +46,8 @@ class stream {
   explicit stream(paged_memory& of, bool blocking = false) : stream(of.owner(), of.space(), blocking) {}
   /// The same stream again, which outlives this: what either enqueues is in one order.
   /// @errors  `status::invalid_argument` for a stream of other memory.
-  stream(managed_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
-  stream(paged_memory& of, stream& existing) : stream(of.owner(), of.space(), existing) {}
+  stream(managed_memory& of, stream& existing, bool /*sole*/ = false) : stream(of.owner(), of.space(), existing) {}
+  stream(paged_memory& of, stream& existing, bool /*sole*/ = false) : stream(of.owner(), of.space(), existing) {}
   ~stream();
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;

@@ -77,6 +77,11 @@ DEEPUM_SEPARATE void allocation_front::split(const void* p, std::span<const byte
   const std::lock_guard lock(mutex_);
   table_.split(address_of(p), parts);
 }
+DEEPUM_SEPARATE void allocation_front::cut(const void* p, bytes unit) {
+  constexpr std::size_t most_parts = 4096;
+  const std::lock_guard lock(mutex_);
+  (void)table_.cut(address_of(p), unit, most_parts);
+}
 
 DEEPUM_SEPARATE arena_footprint allocation_front::footprint() const {
   const std::lock_guard lock(mutex_);
