@@ -44,6 +44,7 @@ CUresult allocate(CUdeviceptr* out, std::size_t size, bool managed) {
   if (s == nullptr) {
     return failure;
   }
+  s->share_budget();
   // More than there is cannot be had; so large a number is not rounded either.
   if (bytes{size} > s->memory().sizes().total) {
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -7,6 +7,7 @@
 #include "program/command_line.hpp"
 #include <deepum/core/block.hpp>
 #include <deepum/core/size_text.hpp>
+#include <deepum/interpose/process_tree.hpp>
 #include <deepum/policy/make_policy.hpp>
 
 #include <elf.h>
@@ -157,6 +158,18 @@ std::string from_here(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
+/// The file in which the processes of this run know of each other; empty where none can be made.
+std::string make_tree() {
+  for (const char* const folder : {"/dev/shm", "/tmp"}) {
+    const std::string path = absl::StrCat(folder, "/deepum-run-", ::getuid(), "-", ::getpid());
+    (void)::unlink(path.c_str());  // of a process that had this number before
+    if (deepum::interpose::process_tree::make(path)) {
+      return path;
+    }
+  }
+  return {};
+}
+
 pid_t child = -1;
 void pass_on(int signal, siginfo_t* about, void* /*context*/) {
   if (child > 0 && about->si_code <= 0) {  // what comes from the terminal goes to both already
@@ -206,6 +219,9 @@ int main(int argc, char** argv) {
   set("DEEPUM_RUN_TABLES", from_here(absl::GetFlag(FLAGS_tables)));
   set("DEEPUM_RUN_RECORD", from_here(absl::GetFlag(FLAGS_record)));
 
+  const std::string tree = make_tree();
+  set("DEEPUM_RUN_TREE", tree);
+
   std::vector<char*> arguments;
   for (const std::string& word : command) {
     arguments.push_back(const_cast<char*>(word.c_str()));  // NOLINT: as exec has it
@@ -219,10 +235,18 @@ int main(int argc, char** argv) {
     (void)::sigaction(signal, &what, nullptr);
   }
   if (const int failure = ::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments.data(), environ)) {
+    (void)::unlink(tree.c_str());
     fail(cannot_execute, absl::StrCat("'", program, "' cannot be executed: ", std::strerror(failure)));  // NOLINT
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!tree.empty()) {
+    if (deepum::interpose::process_tree(tree).joined() == 0) {
+      std::fprintf(stderr, "deepum-run: no memory of a GPU was asked for by '%s' or what it has started\n",
+                   program.c_str());
+    }
+    (void)::unlink(tree.c_str());
   }
   if (WIFSIGNALED(status)) {
     // Ends as the program has ended, without a core of its own.

@@ -3,6 +3,7 @@
 #include "copy_sides.hpp"
 #include "driver.hpp"
 #include "session.hpp"
+#include "thread_owned.hpp"
 
 #include <deepum/interpose/copy_extent.hpp>
 #include <deepum/interpose/operand_scan.hpp>
@@ -85,7 +86,8 @@ CUresult launched(CUfunction kernel, CUstream stream, default_stream kind, void*
   if (s == nullptr || capturing(stream, kind)) {
     return real();
   }
-  thread_local operand_scan found;
+  s->share_budget_sometimes();
+  operand_scan& found = of_this_thread<operand_scan>();
   const std::shared_ptr<const kernel_description> known = described(kernel);
   scan(found, s->arena(), *known, parameters, extra);
   cut_at(s->arena(), found.operands());

@@ -1,6 +1,7 @@
 #include "session.hpp"
 
 #include "driver.hpp"
+#include "thread_owned.hpp"
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/size_text.hpp>
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -56,6 +58,25 @@ const char* from_environment(const char* name) {
   return text == nullptr || *text == '\0' ? nullptr : text;
 }
 
+/// The processes of this deepum-run.
+deepum::interpose::process_tree& tree() {
+  static auto* const one = new deepum::interpose::process_tree([] {
+    const char* const path = from_environment("DEEPUM_RUN_TREE");
+    return std::string(path == nullptr ? "" : path);
+  }());
+  return *one;
+}
+/// A number for a device that is the same in processes that count devices differently.
+std::uint64_t key_of(CUdevice device) {
+  using bus_id = CUresult (*)(char*, int, CUdevice);
+  char text[64] = {};
+  const auto ask = reinterpret_cast<bus_id>(driver_symbol("cuDeviceGetPCIBusId"));
+  if (ask == nullptr || ask(text, sizeof text, device) != CUDA_SUCCESS) {
+    return static_cast<std::uint64_t>(device);
+  }
+  return std::hash<std::string>()(text);
+}
+
 /// What the host has to spare.
 bytes host_memory() {
   std::ifstream file("/proc/meminfo");
@@ -70,9 +91,11 @@ bytes host_memory() {
                static_cast<std::uint64_t>(std::max(::sysconf(_SC_PAGESIZE), 0L))};
 }
 
-std::string in_gib(bytes size) {
+std::string readable(bytes size) {
+  const bool large = size.count >= std::uint64_t{1} << 30U;
   char text[32];
-  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(size.count) / (1ULL << 30U));
+  std::snprintf(text, sizeof text, large ? "%.2f GiB" : "%.1f MiB",
+                static_cast<double>(size.count) / (large ? 1ULL << 30U : 1ULL << 20U));
   return text;
 }
 
@@ -130,17 +153,32 @@ session::session(CUdevice device)
     : device_(device),
       steps_(from_environment("DEEPUM_RUN_RECORD") != nullptr),
       gpu_(device),
+      device_key_(key_of(device)),
+      place_(deepum::interpose::process_tree::most_members),
       arena_(gpu_, options(gpu_)),
       memory_(capacity_) {
+  place_ = tree().join(::getpid(), device_key_, capacity_);
+  share_budget();
   if (driver().cuDevicePrimaryCtxRetain(&context_, device) != CUDA_SUCCESS) {
     context_ = nullptr;
   }
+}
+
+session::~session() { tree().leave(place_); }
+
+void session::share_budget() {
+  const std::uint32_t users = std::max(1U, tree().users_of(device_key_).count);
+  if (tree_budget_.count == 0 || sharing_.exchange(users) == users) {
+    return;
+  }
+  arena_.set_budget(std::max(deepum::block_size, deepum::block_size * (tree_budget_ / (deepum::block_size * users))));
 }
 
 deepum::arena_options session::options(const deepum::cuda::device& gpu) {
   deepum::arena_options made;
   const bytes device_memory = gpu.properties().memory;
   bytes budget = deepum::detail::environment::budget(device_memory, deepum::block_size, {}).value_or(bytes{});
+  tree_budget_ = budget;
   if (budget.count == 0) {
     std::size_t free = 0;
     std::size_t total = 0;
@@ -151,12 +189,20 @@ deepum::arena_options session::options(const deepum::cuda::device& gpu) {
   if (const char* const text = from_environment("DEEPUM_RUN_CAPACITY")) {
     wanted = deepum::try_parse_size(text).value_or(bytes{});
   }
-  capacity_ = deepum::interpose::capacity_of(budget, host_memory(), wanted, deepum::cuda::managed_limit::left(),
-                                             deepum::block_size);
+  // Both are for all processes of the tree together.
+  const bytes others = tree().memory();
+  std::optional<bytes> limit = deepum::cuda::managed_limit::left();
+  if (wanted.count != 0) {
+    limit = std::min(limit.value_or(wanted), wanted);
+  }
+  if (limit) {
+    limit = *limit - std::min(*limit, others);
+  }
+  capacity_ = deepum::interpose::capacity_of(budget, host_memory(), limit, deepum::block_size);
   if (capacity_.count == 0) {
     throw deepum::error(deepum::status::out_of_arena_space,
-                        "no memory for the program: budget, free host memory, --capacity and DEEPUM_MANAGED_LIMIT leave "
-                        "less than a block of 2 MiB");
+                        "no memory for the program: --capacity, DEEPUM_MANAGED_LIMIT and what other processes under the "
+                        "same deepum-run have taken leave less than a block of 2 MiB");
   }
   made.capacity = capacity_;
   if (const char* const tables = from_environment("DEEPUM_RUN_TABLES")) {
@@ -184,14 +230,13 @@ struct thread_streams {
     }
   }
 };
-thread_local thread_streams streams_of_this_thread;
 
 }  // namespace
 
 adopted_stream& session::adopted(CUstream native, default_stream kind) {
   native = meant(native, kind);
   if (native == CU_STREAM_PER_THREAD) {
-    std::unique_ptr<adopted_stream>& mine = streams_of_this_thread.of[this];
+    std::unique_ptr<adopted_stream>& mine = of_this_thread<thread_streams>().of[this];
     if (!mine) {
       mine = std::make_unique<adopted_stream>(arena_, native);
     }
@@ -228,7 +273,7 @@ void session::forget(CUstream native) {
 }
 
 void session::end_streams() {
-  streams_of_this_thread.of.erase(this);
+  of_this_thread<thread_streams>().of.erase(this);
   const std::unique_lock lock(mutex_);
   streams_.clear();
 }
@@ -249,18 +294,20 @@ void session::finish(bool line) noexcept {
       }
     }
     arena_.finish();
+    tree().leave(place_);
+    place_ = deepum::interpose::process_tree::most_members;
     if (line) {
       std::ostringstream text;
       const bytes more = peak - std::min(peak, budget);
-      text << in_gib(peak) << " at most, of which " << in_gib(more) << " did not fit the budget of " << in_gib(budget)
+      text << readable(peak) << " at most, of which " << readable(more) << " did not fit the budget of " << readable(budget)
            << "; " << last.launches << " launches, ";
       if (const std::optional<deepum::nanoseconds> step = steps_.step_time()) {
-        text << "a step of " << steps_.period() << " takes " << static_cast<double>(step->count()) / 1e6 << " ms; ";
+        text << "a step of " << steps_.period() << " takes " << static_cast<double>(step->count() / 1000) / 1e3 << " ms; ";
       } else {
         text << "no step recurs; ";
       }
-      text << last.faults << " faults, " << in_gib(bytes{last.in().all_bytes()}) << " in, "
-           << in_gib(bytes{last.out().all_bytes()}) << " out; policy " << arena_.policy_name();
+      text << last.faults << " faults, " << readable(bytes{last.in().all_bytes()}) << " in, "
+           << readable(bytes{last.out().all_bytes()}) << " out; policy " << arena_.policy_name();
       say(text.str());
     }
   } catch (const std::exception& e) {
@@ -417,12 +464,16 @@ std::shared_ptr<const kernel_description> ask_driver(CUfunction kernel) {
 
 }  // namespace
 
+namespace {
+/// What a thread knows of kernels.
+struct known_kernels {
+  std::uint64_t epoch = 0;
+  std::unordered_map<CUfunction, std::shared_ptr<const kernel_description>> known;
+};
+}  // namespace
+
 std::shared_ptr<const kernel_description> described(CUfunction kernel) {
-  struct cache {
-    std::uint64_t epoch = 0;
-    std::unordered_map<CUfunction, std::shared_ptr<const kernel_description>> known;
-  };
-  thread_local cache mine;
+  known_kernels& mine = of_this_thread<known_kernels>();
   const std::uint64_t epoch = kernels_epoch.load(std::memory_order_acquire);
   if (mine.epoch != epoch) {
     mine.known.clear();

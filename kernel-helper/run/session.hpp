@@ -5,6 +5,7 @@
 #include <deepum/cuda.hpp>
 #include <deepum/interpose/entry_points.hpp>
 #include <deepum/interpose/kernel_parameters.hpp>
+#include <deepum/interpose/process_tree.hpp>
 #include <deepum/interpose/program_memory.hpp>
 #include <deepum/interpose/step_watch.hpp>
 #include <deepum/operand.hpp>
@@ -50,6 +51,9 @@ class session {
  public:
   /// @errors  Those of an arena.
   explicit session(CUdevice device);
+  ~session();
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
 
   [[nodiscard]] arena_type& arena() { return arena_; }
   [[nodiscard]] deepum::interpose::program_memory& memory() { return memory_; }
@@ -65,6 +69,15 @@ class session {
   /// The program destroys a stream: its launches are waited for.
   void forget(CUstream native);
 
+  /// Other processes of the tree may have come or gone: the budget is divided anew. Cost: a system call for each.
+  void share_budget();
+  /// The same now and then, for the way of every launch.
+  void share_budget_sometimes() {
+    if ((launches_.fetch_add(1, std::memory_order_relaxed) & 1023U) == 1023U) {
+      share_budget();
+    }
+  }
+
   /// The process ends, or the program resets the device: what it leaves behind is written. Never throws.
   /// @param line  The closing line is wanted.
   void finish(bool line) noexcept;
@@ -78,7 +91,12 @@ class session {
   CUcontext context_ = nullptr;
   deepum::interpose::step_watch steps_;
   deepum::cuda::device gpu_;
+  std::uint64_t device_key_ = 0;  // the same in all processes
   deepum::bytes capacity_{};
+  deepum::bytes tree_budget_{};  // of all processes on the device; 0: what is free, which each finds out for itself
+  std::size_t place_;            // among them
+  std::atomic<std::uint32_t> launches_{0};
+  std::atomic<std::uint32_t> sharing_{1};  // processes that the budget is divided among
   arena_type arena_;
   deepum::interpose::program_memory memory_;
   std::shared_mutex mutex_{};  // of what follows

@@ -20,15 +20,10 @@ struct memory_sizes {
 
 /// The capacity that a program is shown: what the budget and the host's memory hold together, within all limits.
 /// @param host    Memory that the host has to spare.
-/// @param wanted  By the user; 0: as much as there is.
-/// @param limit   Of managed memory, where there is one.
+/// @param limit   By the user, where there is one.
 /// @param unit    What capacities are multiples of.
-[[nodiscard]] inline bytes capacity_of(bytes budget, bytes host, bytes wanted, std::optional<bytes> limit, bytes unit) {
-  bytes capacity = budget + host;
-  if (wanted.count != 0) {
-    capacity = std::min(capacity, wanted);
-  }
-  capacity = std::min(capacity, limit.value_or(capacity));
+[[nodiscard]] inline bytes capacity_of(bytes budget, bytes host, std::optional<bytes> limit, bytes unit) {
+  const bytes capacity = std::min(budget + host, limit.value_or(budget + host));
   return unit * (capacity / unit);
 }
 

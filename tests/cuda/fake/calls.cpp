@@ -1,6 +1,7 @@
 #include "cuda/fake/calls.hpp"
 
 #include <string_view>
+#include <utility>
 #include <thread>
 
 namespace fake_runtime {
@@ -15,8 +16,18 @@ bool sticks(cudaError_t e) {
 }  // namespace
 
 call_counts& calls_of_this_thread() {
-  thread_local call_counts counts;
-  return counts;
+  // Handlers of `exit` call too, when what belongs to the first thread has ended.
+  struct ending {
+    call_counts** of;
+    ~ending() { delete std::exchange(*of, nullptr); }
+  };
+  thread_local call_counts* counts = nullptr;
+  thread_local const ending ends{&counts};
+  if (counts == nullptr) {
+    (void)ends;
+    counts = new call_counts;
+  }
+  return *counts;
 }
 
 void count_call(const char* name) {

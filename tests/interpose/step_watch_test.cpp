@@ -1,0 +1,81 @@
+#include <deepum/core/block.hpp>
+#include <deepum/core/launch.hpp>
+#include <deepum/engine/device_event.hpp>
+#include <deepum/interpose/step_watch.hpp>
+#include <deepum/units.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace step_watches {
+
+using namespace deepum;
+using deepum::access;  // not the one of POSIX
+using interpose::step_watch;
+
+/// Launches as an engine reports them: each takes `time`, and is issued when the one before has ended.
+struct program {
+  explicit program(step_watch& w) : watch(w) {}
+  void launch(std::uint32_t block, access mode, std::uint32_t period, std::int64_t time) {
+    launch_record r;
+    r.id = launch_id{++count};
+    r.name = "k" + std::to_string(block);
+    r.accesses = {{{block_id{block}, 2}, mode}};
+    watch.see({.what = device_event::kind::launch_issued, .record = &r, .period = period}, nanoseconds{now});
+    now += time;
+    watch.see({.what = device_event::kind::launch_finished, .launch = r.id, .at = nanoseconds{now}}, nanoseconds{now});
+  }
+  void step(std::uint32_t period, std::int64_t time = 10) {
+    launch(0, access::overwrite, period, time);
+    launch(4, access::read, period, time);
+    launch(0, access::update, period, time);
+  }
+
+  step_watch& watch;
+  std::uint64_t count = 0;
+  std::int64_t now = 0;
+};
+
+TEST_CASE("a step is timed where one recurs") {
+  step_watch w(false);
+  program p(w);
+  for (int i = 0; i < 5; ++i) p.step(0);
+  CHECK(w.period() == 0);
+  CHECK_FALSE(w.step_time());
+  p.step(3);
+  p.step(3);
+  p.step(3);
+  CHECK(w.period() == 3);
+  CHECK(w.step_time() == nanoseconds{30});
+  CHECK_FALSE(w.workload("w"));  // nothing was recorded
+}
+
+TEST_CASE("the time of a step is the middle one, and begins anew with another step") {
+  step_watch w(false);
+  program p(w);
+  for (const std::int64_t time : {10, 10, 1000, 20, 20}) p.step(3, time);
+  CHECK(w.step_time() == nanoseconds{60});
+  p.launch(1, access::read, 2, 5);
+  CHECK_FALSE(w.step_time());
+}
+
+TEST_CASE("the last step is a workload in blocks") {
+  step_watch w(true);
+  program p(w);
+  for (int i = 0; i < 4; ++i) p.step(3);
+  const std::optional<std::string> text = w.workload("my \"program\"");
+  REQUIRE(text);
+  CHECK(*text ==
+        "{\"deepum_workload\":1,\"name\":\"my \\\"program\\\"\",\"kernels\":3,\"tensors\":2,\"source\":\"deepum-run "
+        "--record\"}\n"
+        "{\"tensor\":0,\"bytes\":4194304,\"addr\":0,\"persistent\":true}\n"
+        "{\"tensor\":1,\"bytes\":4194304,\"addr\":8388608,\"persistent\":true}\n"
+        "{\"kernel\":\"k0\",\"ns\":10,\"in\":[],\"out\":[0]}\n"
+        "{\"kernel\":\"k4\",\"ns\":10,\"in\":[1],\"out\":[]}\n"
+        "{\"kernel\":\"k0\",\"ns\":10,\"in\":[0],\"out\":[0]}\n");
+}
+
+}  // namespace step_watches
