@@ -53,13 +53,36 @@ TEST_CASE("a step is timed where one recurs") {
   CHECK_FALSE(w.workload("w"));  // nothing was recorded
 }
 
-TEST_CASE("the time of a step is the middle one, and begins anew with another step") {
+TEST_CASE("the time of a step is the middle one") {
   step_watch w(false);
   program p(w);
   for (const std::int64_t time : {10, 10, 1000, 20, 20}) p.step(3, time);
   CHECK(w.step_time() == nanoseconds{60});
-  p.launch(1, access::read, 2, 5);
-  CHECK_FALSE(w.step_time());
+}
+
+TEST_CASE("of several steps the one counts that took the program the most time, also when it is over") {
+  step_watch w(true);
+  program p(w);
+  for (int i = 0; i < 10; ++i) p.step(3);
+  for (int i = 0; i < 6; ++i) p.launch(1, access::read, 2, 5);
+  CHECK(w.period() == 3);
+  CHECK(w.step_time() == nanoseconds{30});
+  REQUIRE(w.workload("w"));
+  CHECK(w.workload("w")->find("\"kernels\":3") != std::string::npos);
+  for (int i = 0; i < 200; ++i) p.launch(1, access::read, 2, 5);
+  CHECK(w.period() == 2);
+  CHECK(w.workload("w")->find("\"kernels\":2") != std::string::npos);
+}
+
+TEST_CASE("what comes behind the last step is no part of it, and a launch has the least time that it took") {
+  step_watch w(true);
+  program p(w);
+  for (const std::int64_t time : {50, 40, 30, 70}) p.step(3, time);
+  p.launch(0, access::overwrite, 3, 60);
+  p.launch(9, access::read, 0, 1);
+  REQUIRE(w.workload("w"));
+  CHECK(w.workload("w")->find("k9") == std::string::npos);
+  CHECK(w.workload("w")->find("{\"kernel\":\"k4\",\"ns\":30,") != std::string::npos);
 }
 
 TEST_CASE("the last step is a workload in blocks") {

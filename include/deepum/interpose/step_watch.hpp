@@ -45,54 +45,50 @@ class step_watch {
     }
   }
 
-  /// Launches of a step; 0 where none recurs, or has not for long enough.
+  /// Launches of the step that took the program the most time; 0 where none recurred.
   [[nodiscard]] std::uint32_t period() const {
     const std::lock_guard lock(mutex_);
-    return step_times_.empty() ? 0 : period_;
+    return longest().period;
   }
-  /// How long a step takes: the median of the last ones. Nothing where none recurs.
+  /// How long it takes: the median of the last ones. Nothing where none recurred.
   [[nodiscard]] std::optional<nanoseconds> step_time() const {
     const std::lock_guard lock(mutex_);
-    if (step_times_.empty()) {
-      return std::nullopt;
-    }
-    std::vector<nanoseconds> sorted(step_times_.begin(), step_times_.end());
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
-    return *middle;
+    const found_step found = longest();
+    return found.period == 0 ? std::nullopt : std::optional<nanoseconds>(found.time);
   }
-  /// The last whole step as a workload for `deepum-replay` (format 1, JSON Lines), in blocks. Nothing where no step
-  /// recurs or nothing was recorded.
+  /// That step as a workload for `deepum-replay` (format 1, JSON Lines), in blocks. A launch has the least time that it
+  /// took in the last steps, so that waiting for blocks is in it as little as can be. Nothing where no step recurred or
+  /// nothing was recorded.
   /// @param name  Of the workload.
   [[nodiscard]] std::optional<std::string> workload(std::string_view name) const {
     const std::lock_guard lock(mutex_);
-    if (step_times_.empty() || launches_.size() < period_) {
+    const found_step found = longest();
+    if (found.launches.empty()) {
       return std::nullopt;
     }
     // A tensor for each range of blocks that a launch uses as one.
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> tensors;
-    const auto first = launches_.end() - static_cast<std::ptrdiff_t>(period_);
-    for (auto l = first; l != launches_.end(); ++l) {
-      for (const block_access& a : l->accesses) {
-        tensors.emplace(std::pair(a.range.first.value, a.range.count), 0);
+    for (const launch& l : found.launches) {
+      for (const block_access& each : l.accesses) {
+        tensors.emplace(std::pair(each.range.first.value, each.range.count), 0);
       }
     }
     std::string out = "{\"deepum_workload\":1,\"name\":";
     deepum::detail::append_json_string(out, name);
-    out += ",\"kernels\":" + std::to_string(period_) + ",\"tensors\":" + std::to_string(tensors.size()) +
+    out += ",\"kernels\":" + std::to_string(found.period) + ",\"tensors\":" + std::to_string(tensors.size()) +
            ",\"source\":\"deepum-run --record\"}\n";
     std::size_t number = 0;
-    for (auto& [range, id] : tensors) {
-      id = number++;
-      out += "{\"tensor\":" + std::to_string(id) + ",\"bytes\":" + std::to_string(range.second * block_size.count) +
+    for (auto& [range, tensor] : tensors) {
+      tensor = number++;
+      out += "{\"tensor\":" + std::to_string(tensor) + ",\"bytes\":" + std::to_string(range.second * block_size.count) +
              ",\"addr\":" + std::to_string(range.first * block_size.count) + ",\"persistent\":true}\n";
     }
-    for (auto l = first; l != launches_.end(); ++l) {
+    for (const launch& l : found.launches) {
       out += "{\"kernel\":";
-      deepum::detail::append_json_string(out, l->name);
-      out += ",\"ns\":" + std::to_string(l->duration.count());
-      append_list(out, "in", *l, tensors, [](access mode) { return mode != access::overwrite; });
-      append_list(out, "out", *l, tensors, [](access mode) { return mode != access::read; });
+      deepum::detail::append_json_string(out, l.name);
+      out += ",\"ns\":" + std::to_string(l.duration.count());
+      append_list(out, "in", l, tensors, [](access mode) { return mode != access::overwrite; });
+      append_list(out, "out", l, tensors, [](access mode) { return mode != access::read; });
       out += "}\n";
     }
     return out;
@@ -105,16 +101,27 @@ class step_watch {
     std::vector<block_access> accesses{};
     nanoseconds duration{};
   };
+  /// A step that recurs, or did.
+  struct found_step {
+    std::uint32_t period = 0;
+    nanoseconds time{};
+    nanoseconds all_time{};
+    std::vector<launch> launches{};
+  };
   static constexpr std::size_t most_times = 64;
   static constexpr std::size_t most_launches = std::size_t{1} << 17;
+  static constexpr std::size_t kept_steps = 4;
 
   void issued(const launch_record& record, std::uint32_t period, nanoseconds now) {
     if (period != period_) {
+      before_ = longest();
       period_ = period;
+      steps_ = 0;
       step_times_.clear();
       counted_ = 0;
     } else if (period_ != 0 && ++counted_ == period_) {
       counted_ = 0;
+      ++steps_;
       step_times_.push_back(now - began_);
       if (step_times_.size() > most_times) {
         step_times_.pop_front();
@@ -122,10 +129,11 @@ class step_watch {
     }
     if (counted_ == 0) {
       began_ = now;
+      first_of_step_ = record.id;
     }
     if (records_) {
       launches_.push_back({record.id, record.name, record.accesses, {}});
-      const std::size_t kept = period_ == 0 ? most_launches : 3 * std::size_t{period_};
+      const std::size_t kept = period_ == 0 ? most_launches : (kept_steps + 1) * std::size_t{period_};
       while (launches_.size() > kept) {
         launches_.pop_front();
       }
@@ -134,11 +142,47 @@ class step_watch {
   void finished(const device_event& e) {
     const nanoseconds began = std::max(e.began, last_end_);
     last_end_ = std::max(last_end_, e.at);
-    const auto it = std::lower_bound(launches_.begin(), launches_.end(), e.launch,
-                                     [](const launch& l, launch_id wanted) { return l.id < wanted; });
+    const auto it = launch_at(e.launch);
     if (it != launches_.end() && it->id == e.launch) {
-      it->duration = std::max(nanoseconds{}, e.at - began - e.stalled);
+      it->duration = std::max(nanoseconds{1}, e.at - began - e.stalled);
     }
+  }
+  [[nodiscard]] std::deque<launch>::iterator launch_at(launch_id wanted) {
+    return std::lower_bound(launches_.begin(), launches_.end(), wanted,
+                            [](const launch& l, launch_id earlier) { return l.id < earlier; });
+  }
+  /// The step that recurs now.
+  [[nodiscard]] found_step current() const {
+    found_step found;
+    if (step_times_.empty()) {
+      return found;
+    }
+    std::vector<nanoseconds> sorted(step_times_.begin(), step_times_.end());
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    found.period = period_;
+    found.time = *middle;
+    found.all_time = *middle * static_cast<std::int64_t>(steps_);
+    const auto end = static_cast<std::size_t>(
+        std::lower_bound(launches_.begin(), launches_.end(), first_of_step_,
+                         [](const launch& l, launch_id wanted) { return l.id < wanted; }) -
+        launches_.begin());
+    for (std::size_t i = end - std::min<std::size_t>(end, period_); end >= period_ && i < end; ++i) {
+      found.launches.push_back(launches_[i]);
+      for (std::size_t earlier = 1; earlier < kept_steps && i >= earlier * period_; ++earlier) {
+        const launch& same = launches_[i - earlier * period_];
+        nanoseconds& least = found.launches.back().duration;
+        if (same.name == found.launches.back().name && same.duration.count() != 0) {
+          least = least.count() == 0 ? same.duration : std::min(least, same.duration);
+        }
+      }
+    }
+    return found;
+  }
+  /// That, or the one before, whichever took the program more time.
+  [[nodiscard]] found_step longest() const {
+    found_step now = current();
+    return before_.period == 0 || now.all_time > before_.all_time ? now : before_;
   }
   template <class Tensors, class Wanted>
   static void append_list(std::string& out, const char* name, const launch& l, const Tensors& tensors,
@@ -161,11 +205,14 @@ class step_watch {
   const bool records_;
   mutable std::mutex mutex_;
   std::uint32_t period_ = 0;
-  std::uint32_t counted_ = 0;
+  std::uint32_t counted_ = 0;  // launches of the step that is being issued
+  std::uint64_t steps_ = 0;
   nanoseconds began_{};
+  launch_id first_of_step_{};
   std::deque<nanoseconds> step_times_{};
   std::deque<launch> launches_{};
   nanoseconds last_end_{};
+  found_step before_{};
 };
 
 }  // namespace interpose
