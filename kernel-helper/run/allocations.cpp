@@ -68,12 +68,14 @@ CUresult give_back(session& s, CUdeviceptr p) {
   }
   // The driver's cuMemFree waits for the device. Here launches that the library knows of are waited for when the memory is
   // used again, so that only others are a reason to wait now.
-  if (unseen_work()) {
+  // Nobody may wait for the device while a stream is captured.
+  if (unseen_work() && !captures_seen()) {
     (void)driver().cuCtxSynchronize();
   }
   if (!s.memory().remove(p)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  forget_cuts();
   try {
     s.arena().deallocate(reinterpret_cast<const void*>(p));
     return CUDA_SUCCESS;
@@ -117,7 +119,7 @@ bool answer(CUpointer_attribute attribute, void* data, CUdeviceptr p) {
       *static_cast<std::size_t*>(data) = a->size.count;
       return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      *static_cast<unsigned*>(data) = a->managed ? 1 : 0;
+      *static_cast<unsigned char*>(data) = a->managed ? 1 : 0;  // whether the program has a byte or an int there
       return true;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       if (a->managed) {
@@ -143,6 +145,14 @@ void hint_prefetch(CUdeviceptr p, std::size_t size, bool to_host) {
                           to_host ? deepum::location::host() : s->arena().memory().place());
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a hint may fail
     }
+  }
+}
+
+void hint_prefetches(const CUdeviceptr* p, const std::size_t* sizes, std::size_t count, const CUmemLocation* to,
+                     const std::size_t* indices, std::size_t places) {
+  for (std::size_t i = 0, place = 0; i < count && places != 0; ++i) {
+    place += place + 1 < places && indices[place + 1] == i ? 1 : 0;
+    hint_prefetch(p[i], sizes[i], to[place].type != CU_MEM_LOCATION_TYPE_DEVICE);
   }
 }
 
@@ -298,6 +308,33 @@ DEEPUM_ENTRY_2(prefetch_v2, "cuMemPrefetchAsync_v2", "_ptsz", "cuMemPrefetchAsyn
                    return real(p, size, to, flags, stream);
                  }
                  hint_prefetch(p, size, to.type != CU_MEM_LOCATION_TYPE_DEVICE);
+                 return CUDA_SUCCESS;
+               });
+// A discard is one that need not be done: what the contents are afterwards is not defined.
+DEEPUM_ENTRY_2(prefetch_batch, "cuMemPrefetchBatchAsync", "_ptsz", "cuMemPrefetchBatchAsync", 13000,
+               (CUdeviceptr * p, std::size_t* sizes, std::size_t count, CUmemLocation* to, std::size_t* indices,
+                std::size_t places, unsigned long long flags, CUstream stream),
+               {
+                 if (count == 0 || p == nullptr || session_of(p[0]) == nullptr) {
+                   return real(p, sizes, count, to, indices, places, flags, stream);
+                 }
+                 hint_prefetches(p, sizes, count, to, indices, places);
+                 return CUDA_SUCCESS;
+               });
+DEEPUM_ENTRY_2(discard_batch, "cuMemDiscardBatchAsync", "_ptsz", "cuMemDiscardBatchAsync", 13000,
+               (CUdeviceptr * p, std::size_t* sizes, std::size_t count, unsigned long long flags, CUstream stream), {
+                 return count == 0 || p == nullptr || session_of(p[0]) == nullptr ? real(p, sizes, count, flags, stream)
+                                                                                 : CUDA_SUCCESS;
+               });
+DEEPUM_ENTRY_2(discard_and_prefetch_batch, "cuMemDiscardAndPrefetchBatchAsync", "_ptsz",
+               "cuMemDiscardAndPrefetchBatchAsync", 13000,
+               (CUdeviceptr * p, std::size_t* sizes, std::size_t count, CUmemLocation* to, std::size_t* indices,
+                std::size_t places, unsigned long long flags, CUstream stream),
+               {
+                 if (count == 0 || p == nullptr || session_of(p[0]) == nullptr) {
+                   return real(p, sizes, count, to, indices, places, flags, stream);
+                 }
+                 hint_prefetches(p, sizes, count, to, indices, places);
                  return CUDA_SUCCESS;
                });
 DEEPUM_ENTRY_1(advise, "cuMemAdvise", "cuMemAdvise", 8000,

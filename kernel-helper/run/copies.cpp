@@ -144,6 +144,13 @@ DEEPUM_ENTRY_2(copy_batch_v1, "cuMemcpyBatchAsync", "_ptsz", "cuMemcpyBatchAsync
                  note_unseen_work();
                  return real(to, from, sizes, count, how, indices, ways, failed, stream);
                });
+DEEPUM_ENTRY_2(copy_3d_batch_v1, "cuMemcpy3DBatchAsync", "_ptsz", "cuMemcpy3DBatchAsync", 12080,
+               (std::size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, std::size_t* failed, unsigned long long flags,
+                CUstream stream),
+               {
+                 note_unseen_work();
+                 return real(count, copies, failed, flags, stream);
+               });
 DEEPUM_ENTRY_2(copy_3d_batch, "cuMemcpy3DBatchAsync_v2", "_ptsz", "cuMemcpy3DBatchAsync", 13000,
                (std::size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, unsigned long long flags, CUstream stream), {
                  note_unseen_work();

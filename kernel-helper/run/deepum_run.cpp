@@ -43,6 +43,7 @@ ABSL_FLAG(std::string, capacity, "",
 ABSL_FLAG(std::string, statistics, "", "file for statistics (JSON)");
 ABSL_FLAG(std::string, trace, "", "file for a trace (JSON, for a trace viewer)");
 ABSL_FLAG(std::string, tables, "", "file of what the policy learns: read in the beginning where it is there, written in the end");
+ABSL_FLAG(std::string, report, "", "file for a page that draws the run (HTML); needs python3");
 ABSL_FLAG(std::string, record, "", "file for a step of the program as a workload for deepum-replay");
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): not everywhere in a header
@@ -158,6 +159,38 @@ std::string from_here(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
+/// Runs a program with this one's output, and waits for it. @returns  Its status as `waitpid` gives it.
+int run_and_wait(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) {
+    arguments.push_back(const_cast<char*>(word.c_str()));  // NOLINT: as exec has it
+  }
+  arguments.push_back(nullptr);
+  pid_t started = -1;
+  int status = -1;
+  if (::posix_spawnp(&started, arguments[0], nullptr, nullptr, arguments.data(), environ) == 0) {
+    while (::waitpid(started, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  return status;
+}
+/// Draws the page of a run out of what the library has written.
+void write_report(const std::string& page, const std::vector<std::string>& written) {
+  std::vector<std::string> words{"python3", DEEPUM_REPORT_SCRIPT, "--out", page};
+  for (const std::string& file : written) {
+    if (::access(file.c_str(), R_OK) == 0) {
+      words.push_back(file);
+    }
+  }
+  if (words.size() == 4) {
+    return;  // the program took no memory of a GPU, which is said anyway
+  }
+  ::unsetenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
+  if (run_and_wait(words) != 0) {
+    std::fprintf(stderr, "deepum-run: '%s' was not written; it needs python3 and %s\n", page.c_str(), DEEPUM_REPORT_SCRIPT);
+  }
+}
+
 /// The file in which the processes of this run know of each other; empty where none can be made.
 std::string make_tree() {
   for (const char* const folder : {"/dev/shm", "/tmp"}) {
@@ -209,12 +242,25 @@ int main(int argc, char** argv) {
   const std::string program = found_in_path(command.front());
   check_program(program);
 
+  const std::string report = from_here(absl::GetFlag(FLAGS_report));
+  std::string statistics = from_here(absl::GetFlag(FLAGS_statistics));
+  std::string trace = from_here(absl::GetFlag(FLAGS_trace));
+  std::vector<std::string> temporary;
+  if (!report.empty()) {
+    for (std::string* file : {&statistics, &trace}) {
+      if (file->empty()) {
+        *file = absl::StrCat(report, file == &trace ? ".trace" : ".statistics", ".json");
+        temporary.push_back(*file);
+      }
+    }
+  }
+
   const char* const before = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
   set("LD_PRELOAD", before == nullptr || *before == '\0' ? library() : library() + ":" + before);
   set("DEEPUM_BUDGET", absl::GetFlag(FLAGS_budget));
   set("DEEPUM_POLICY", policy);
-  set("DEEPUM_STATISTICS", from_here(absl::GetFlag(FLAGS_statistics)));
-  set("DEEPUM_TRACE", from_here(absl::GetFlag(FLAGS_trace)));
+  set("DEEPUM_STATISTICS", statistics);
+  set("DEEPUM_TRACE", trace);
   set("DEEPUM_RUN_CAPACITY", absl::GetFlag(FLAGS_capacity));
   set("DEEPUM_RUN_TABLES", from_here(absl::GetFlag(FLAGS_tables)));
   set("DEEPUM_RUN_RECORD", from_here(absl::GetFlag(FLAGS_record)));
@@ -247,6 +293,12 @@ int main(int argc, char** argv) {
                    program.c_str());
     }
     (void)::unlink(tree.c_str());
+  }
+  if (!report.empty()) {
+    write_report(report, {trace, statistics});
+    for (const std::string& file : temporary) {
+      (void)::unlink(file.c_str());
+    }
   }
   if (WIFSIGNALED(status)) {
     // Ends as the program has ended, without a core of its own.

@@ -9,6 +9,7 @@
 #include <deepum/interpose/operand_scan.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -65,11 +66,18 @@ void scan(operand_scan& into, const arena_type& arena, const kernel_description&
       offset_of);
 }
 
+std::atomic<std::uint64_t> cuts_epoch{0};
+
 /// Addresses that launches are given are where the program's own objects begin in a large allocation. Those that were seen
 /// lately are not looked at again.
 void cut_at(arena_type& arena, std::span<const operand> operands) {
   constexpr std::size_t remembered = 1024;
   thread_local std::array<const void*, remembered> lately{};
+  thread_local std::uint64_t since = 0;
+  if (const std::uint64_t now = cuts_epoch.load(std::memory_order_relaxed); now != since) {
+    since = now;
+    lately.fill(nullptr);
+  }
   for (const operand& o : operands) {
     const auto hash = reinterpret_cast<std::uintptr_t>(o.address) * 0x9E3779B97F4A7C15ULL >> 54U;
     const void*& last = lately[hash % remembered];
@@ -231,6 +239,8 @@ CUresult graph_launched(CUgraphExec exec, CUstream stream, default_stream kind, 
 
 }  // namespace
 
+void forget_cuts() { cuts_epoch.fetch_add(1, std::memory_order_relaxed); }
+
 }  // namespace deepum_run
 
 using namespace deepum_run;
@@ -299,6 +309,14 @@ DEEPUM_ENTRY_1(graph_instantiate_with_flags, "cuGraphInstantiateWithFlags", "cuG
                  return result;
                });
 DEEPUM_ALIAS(graph_instantiate, graph_instantiate_with_flags, "cuGraphInstantiate", 12000);
+DEEPUM_ENTRY_1(graph_instantiate_v1, "cuGraphInstantiate", "cuGraphInstantiate", 10000,
+               (CUgraphExec * exec, CUgraph graph, CUgraphNode* node, char* log, std::size_t size), {
+                 const CUresult result = real(exec, graph, node, log, size);
+                 if (result == CUDA_SUCCESS) {
+                   note_graph(*exec, graph);
+                 }
+                 return result;
+               });
 DEEPUM_ENTRY_1(graph_instantiate_v2, "cuGraphInstantiate_v2", "cuGraphInstantiate", 11000,
                (CUgraphExec * exec, CUgraph graph, CUgraphNode* node, char* log, std::size_t size), {
                  const CUresult result = real(exec, graph, node, log, size);

@@ -411,6 +411,7 @@ bool process_is_over() { return process().over.load(); }
 
 void note_unseen_work() { process().unseen.store(true, std::memory_order_relaxed); }
 bool unseen_work() { return process().unseen.load(std::memory_order_relaxed); }
+bool captures_seen() { return process().captured.load(std::memory_order_relaxed); }
 void note_capture() { process().captured.store(true, std::memory_order_relaxed); }
 
 bool capturing(CUstream stream, default_stream kind) {

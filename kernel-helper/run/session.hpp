@@ -120,6 +120,7 @@ void note_unseen_work();
 [[nodiscard]] bool unseen_work();
 /// Some stream has been captured since the process began.
 void note_capture();
+[[nodiscard]] bool captures_seen();
 /// Whether a stream is being captured.
 [[nodiscard]] bool capturing(CUstream stream, default_stream kind);
 /// A stream handle as the form of a function means it.
@@ -195,6 +196,8 @@ CUresult copy_as_launch(CUstream stream, default_stream kind, const char* name,
 /// What is known of a kernel, for as long as no module is unloaded. Threads: any.
 /// @param kernel  A CUfunction, or a CUkernel in its place.
 [[nodiscard]] std::shared_ptr<const deepum::interpose::kernel_description> described(CUfunction kernel);
+/// Memory was given back: what is allocated at its addresses next begins uncut.
+void forget_cuts();
 /// Modules were unloaded: another kernel may have the handle of an old one.
 void forget_kernels();
 

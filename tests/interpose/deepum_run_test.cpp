@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -72,6 +73,22 @@ TEST_CASE("operands are found where the driver tells the layout") {
   CHECK(step.find("{\"kernel\":\"scale\"") != std::string::npos);
   CHECK(step.find("\"in\":[0,1],\"out\":[1]") != std::string::npos);
   (void)::unlink(trace.c_str());
+}
+
+TEST_CASE("statistics, a trace and a page of a run are written, and what is learned serves the next run") {
+  const std::string at = folder + "/written";
+  REQUIRE(std::system(("rm -rf " + at + " && mkdir " + at).c_str()) == 0);
+  CHECK(run("./program steps", "--budget 12MiB --capacity 32MiB --statistics written/s.json --trace written/t.json --tables "
+                               "written/tables --report written/page.html")
+            .status == 0);
+  CHECK(contents(at + "/s.json").find("\"launches\"") != std::string::npos);
+  CHECK(contents(at + "/t.json").find("scale") != std::string::npos);
+  CHECK(contents(at + "/page.html").find("<html") != std::string::npos);
+  CHECK(contents(at + "/tables").size() > 100);
+  const outcome again = run("./program steps", "--budget 12MiB --capacity 32MiB --tables written/tables --policy lru");
+  CHECK(again.status == 0);
+  CHECK(has(again, "policy lru"));
+  REQUIRE(std::system(("rm -r " + at).c_str()) == 0);
 }
 
 TEST_CASE("a program is told of its memory as if it were the device's") {

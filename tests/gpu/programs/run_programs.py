@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Programs that nobody edits, as they are and under deepum-run, on a real GPU: a CUDA program of kernels, graphs, copies and
+cuBLAS, and the training of a transformers model with PyTorch. Prints one JSON object; ends with 0 where every run under
+deepum-run has computed bit by bit what the plain run has.
+
+usage: run_programs.py [--bin build/bin] [--compile] [--seconds 280]
+
+One process at a time. Managed memory: at most 4 GiB (DEEPUM_MANAGED_LIMIT), and only where that is an eighth of what the card
+has free. Needs nvcc; the part with PyTorch needs torch and transformers, and is left out where they are missing. Abseil's
+libraries may lie in BIN/libs, for machines that have none.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIMIT_MIB = 4096
+
+
+def free_mib():
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                         check=True).stdout
+    return int(out.split()[0])
+
+
+class Runner:
+    def __init__(self, options):
+        self.bin = pathlib.Path(options.bin).resolve()
+        self.until = time.monotonic() + options.seconds
+        self.results = {}
+
+    def run(self, name, command, budget=None, policy=None, extra=()):
+        """Runs a program, under deepum-run where there is a budget. Its last line of output is JSON."""
+        left = self.until - time.monotonic()
+        if left < 15:
+            self.results[name] = {"left_out": "no time"}
+            return None
+        environment = dict(os.environ, DEEPUM_MANAGED_LIMIT=f"{LIMIT_MIB}MiB", DEEPUM_LOG="2")
+        environment.pop("LD_PRELOAD", None)
+        if budget:
+            libs = self.bin / "libs"
+            if libs.is_dir():
+                environment["LD_LIBRARY_PATH"] = f"{libs}:{environment.get('LD_LIBRARY_PATH', '')}"
+            command = [str(self.bin / "deepum-run"), "--budget", budget, *(["--policy", policy] if policy else []), *extra, "--", *command]
+        began = time.monotonic()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=min(left, 120))
+        except subprocess.TimeoutExpired as e:
+            tail = (e.stderr or b"")[-2000:]
+            self.results[name] = {"failed": "timeout", "stderr": tail.decode(errors="replace") if isinstance(tail, bytes) else tail}
+            return None
+        result = {"status": done.returncode, "seconds": round(time.monotonic() - began, 1)}
+        result["log"] = [line for line in done.stderr.splitlines() if line.startswith(("deepum", "Warning: deepum"))][-12:]
+        try:
+            result["output"] = json.loads(done.stdout.strip().splitlines()[-1])
+        except (IndexError, ValueError):
+            result["failed"] = (done.stdout + done.stderr)[-3000:]
+        self.results[name] = result
+        return result.get("output") if done.returncode == 0 else None
+
+
+def steady(times):
+    return statistics.median(times[len(times) // 2:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--bin", default="build/bin")
+    parser.add_argument("--compile", action="store_true", help="the training under torch.compile too, which takes minutes")
+    parser.add_argument("--seconds", type=float, default=280)
+    options = parser.parse_args()
+    runner = Runner(options)
+    verdict = {}
+    before = free_mib()
+    if before < 8 * LIMIT_MIB:
+        print(json.dumps({"refused": f"{before} MiB are free on the card; {LIMIT_MIB} MiB of managed memory are for cards with 8 times as much"}))
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        for runtime in ("static", "shared"):
+            program = f"{folder}/chain_{runtime}"
+            built = subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=native", f"-cudart={runtime}", str(HERE / "chain.cu"), "-lcublas", "-o", program],
+                                   capture_output=True, text=True)
+            if built.returncode != 0:
+                runner.results[f"chain_{runtime}"] = {"failed": built.stderr[-2000:]}
+                continue
+            plain = runner.run(f"chain_{runtime}", [program])
+            runs = [("auto_50", "768MiB", None)] if runtime == "shared" else \
+                   [("auto_fits", "3GiB", None), ("auto_75", "1152MiB", None), ("auto_50", "768MiB", None), ("auto_35", "538MiB", None), ("um_50", "768MiB", "um")]
+            for label, budget, policy in runs:
+                name = f"chain_{runtime}_{label}"
+                record = ["--record", f"{folder}/step.jsonl"] if label == "auto_50" and runtime == "static" else []
+                found = runner.run(name, [program], budget, policy, record)
+                verdict[name] = bool(plain and found and plain["sum"] == found["sum"] and found["untouched"] == 0)
+                if found and plain:
+                    runner.results[name]["step_ms"] = steady(found["ms"])
+                    runner.results[name]["launch_us_more"] = round(found["launch_us"] - plain["launch_us"], 3)
+                if record and os.path.exists(record[1]):
+                    with open(record[1]) as step:
+                        runner.results[name]["recorded_lines"] = len(step.readlines())
+        if subprocess.run([sys.executable, "-c", "import torch, transformers"], capture_output=True).returncode == 0:
+            train = [sys.executable, str(HERE / "train.py")]
+            for label, more in [("", [])] + ([("_compiled", ["--compile"])] if options.compile else []):
+                plain = runner.run(f"train{label}", train + more)
+                for budget, policy in (("1536MiB", None), ("1GiB", None), ("1GiB", "um")):
+                    name = f"train{label}_{policy or 'auto'}_{budget}"
+                    found = runner.run(name, train + more, budget, policy)
+                    verdict[name] = bool(plain and found and plain["losses"] == found["losses"])
+                    if found:
+                        runner.results[name]["step_ms"] = steady(found["ms"])
+        else:
+            runner.results["train"] = {"left_out": "no torch or transformers"}
+    print(json.dumps({"free_mib_before": before, "free_mib_after": free_mib(), "same": verdict, "runs": runner.results}, indent=1))
+    return 0 if verdict and all(verdict.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
