@@ -2,7 +2,6 @@
 
 #include "driver.hpp"
 #include "session.hpp"
-
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
 
@@ -66,9 +65,9 @@ CUresult give_back(session& s, CUdeviceptr p) {
   if (process_is_over()) {
     return CUDA_SUCCESS;
   }
-  // The driver's cuMemFree waits for the device. Here launches that the library knows of are waited for when the memory is
-  // used again, so that only others are a reason to wait now.
-  // Nobody may wait for the device while a stream is captured.
+  // The driver's cuMemFree waits for the device. Here launches that the library knows of are waited for when the memory
+  // is used again, so that only others are a reason to wait now. Nobody may wait for the device while a stream is
+  // captured.
   if (unseen_work() && !captures_seen()) {
     (void)driver().cuCtxSynchronize();
   }
@@ -324,7 +323,7 @@ DEEPUM_ENTRY_2(prefetch_batch, "cuMemPrefetchBatchAsync", "_ptsz", "cuMemPrefetc
 DEEPUM_ENTRY_2(discard_batch, "cuMemDiscardBatchAsync", "_ptsz", "cuMemDiscardBatchAsync", 13000,
                (CUdeviceptr * p, std::size_t* sizes, std::size_t count, unsigned long long flags, CUstream stream), {
                  return count == 0 || p == nullptr || session_of(p[0]) == nullptr ? real(p, sizes, count, flags, stream)
-                                                                                 : CUDA_SUCCESS;
+                                                                                  : CUDA_SUCCESS;
                });
 DEEPUM_ENTRY_2(discard_and_prefetch_batch, "cuMemDiscardAndPrefetchBatchAsync", "_ptsz",
                "cuMemDiscardAndPrefetchBatchAsync", 13000,

@@ -3,7 +3,6 @@
 #include "copy_sides.hpp"
 #include "driver.hpp"
 #include "session.hpp"
-
 #include <deepum/interpose/copy_extent.hpp>
 
 #include <cstddef>
@@ -28,23 +27,23 @@ copy_extent rows_at(CUdeviceptr p, std::size_t pitch, std::size_t width, std::si
 }  // namespace
 
 /// A copy in the default stream, which is waited for, or in a stream.
-#define DEEPUM_COPY(id, symbol, base, since, parameters, arguments, to, from)                                      \
-  DEEPUM_ENTRY_2(id, symbol, "_ptds", base, since, parameters, {                                                   \
-    return copy_as_launch(nullptr, stream_kind, "memcpy", {written_by(to), read_by(from)},                         \
-                          [&] { return real arguments; });                                                         \
+#define DEEPUM_COPY(id, symbol, base, since, parameters, arguments, to, from)              \
+  DEEPUM_ENTRY_2(id, symbol, "_ptds", base, since, parameters, {                           \
+    return copy_as_launch(nullptr, stream_kind, "memcpy", {written_by(to), read_by(from)}, \
+                          [&] { return real arguments; });                                 \
   })
-#define DEEPUM_COPY_ASYNC(id, symbol, base, since, parameters, arguments, to, from)                                \
-  DEEPUM_ENTRY_2(id, symbol, "_ptsz", base, since, parameters, {                                                   \
-    return copy_as_launch(stream, stream_kind, "memcpy", {written_by(to), read_by(from)},                          \
-                          [&] { return real arguments; });                                                         \
+#define DEEPUM_COPY_ASYNC(id, symbol, base, since, parameters, arguments, to, from)       \
+  DEEPUM_ENTRY_2(id, symbol, "_ptsz", base, since, parameters, {                          \
+    return copy_as_launch(stream, stream_kind, "memcpy", {written_by(to), read_by(from)}, \
+                          [&] { return real arguments; });                                \
   })
-#define DEEPUM_FILL(id, symbol, base, since, parameters, arguments, to)                                            \
-  DEEPUM_ENTRY_2(id, symbol, "_ptds", base, since, parameters, {                                                   \
-    return copy_as_launch(nullptr, stream_kind, "memset", {written_by(to)}, [&] { return real arguments; });       \
+#define DEEPUM_FILL(id, symbol, base, since, parameters, arguments, to)                                      \
+  DEEPUM_ENTRY_2(id, symbol, "_ptds", base, since, parameters, {                                             \
+    return copy_as_launch(nullptr, stream_kind, "memset", {written_by(to)}, [&] { return real arguments; }); \
   })
-#define DEEPUM_FILL_ASYNC(id, symbol, base, since, parameters, arguments, to)                                      \
-  DEEPUM_ENTRY_2(id, symbol, "_ptsz", base, since, parameters, {                                                   \
-    return copy_as_launch(stream, stream_kind, "memset", {written_by(to)}, [&] { return real arguments; });        \
+#define DEEPUM_FILL_ASYNC(id, symbol, base, since, parameters, arguments, to)                               \
+  DEEPUM_ENTRY_2(id, symbol, "_ptsz", base, since, parameters, {                                            \
+    return copy_as_launch(stream, stream_kind, "memset", {written_by(to)}, [&] { return real arguments; }); \
   })
 
 DEEPUM_COPY(copy, "cuMemcpy", "cuMemcpy", 4000, (CUdeviceptr to, CUdeviceptr from, std::size_t n), (to, from, n),

@@ -16,8 +16,12 @@ template <class Copy>
   }
   const auto first = c.srcMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uint64_t>(c.srcHost) : c.srcDevice;
   if constexpr (requires { c.Depth; }) {
-    return {first + (c.srcZ * c.srcHeight + c.srcY) * c.srcPitch + c.srcXInBytes, c.WidthInBytes, c.Height, c.Depth,
-            c.srcPitch, c.srcHeight};
+    return {first + (c.srcZ * c.srcHeight + c.srcY) * c.srcPitch + c.srcXInBytes,
+            c.WidthInBytes,
+            c.Height,
+            c.Depth,
+            c.srcPitch,
+            c.srcHeight};
   } else {
     return {first + c.srcY * c.srcPitch + c.srcXInBytes, c.WidthInBytes, c.Height, 1, c.srcPitch, 0};
   }
@@ -30,8 +34,12 @@ template <class Copy>
   }
   const auto first = c.dstMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<std::uint64_t>(c.dstHost) : c.dstDevice;
   if constexpr (requires { c.Depth; }) {
-    return {first + (c.dstZ * c.dstHeight + c.dstY) * c.dstPitch + c.dstXInBytes, c.WidthInBytes, c.Height, c.Depth,
-            c.dstPitch, c.dstHeight};
+    return {first + (c.dstZ * c.dstHeight + c.dstY) * c.dstPitch + c.dstXInBytes,
+            c.WidthInBytes,
+            c.Height,
+            c.Depth,
+            c.dstPitch,
+            c.dstHeight};
   } else {
     return {first + c.dstY * c.dstPitch + c.dstXInBytes, c.WidthInBytes, c.Height, 1, c.dstPitch, 0};
   }

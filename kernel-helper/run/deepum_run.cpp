@@ -33,16 +33,20 @@
 #include <string_view>
 #include <vector>
 
-ABSL_FLAG(std::string, budget, "",
-          "device memory that the program's contents hold at most: bytes, a number with KiB, MiB or GiB, or a share of the "
-          "device's memory such as 50%; empty: what is free, less 512 MiB");
-ABSL_FLAG(std::string, memory, "managed", "kind of memory: managed, or paged, which is refused for programs that declare nothing");
+ABSL_FLAG(
+    std::string, budget, "",
+    "device memory that the program's contents hold at most: bytes, a number with KiB, MiB or GiB, or a share of the "
+    "device's memory such as 50%; empty: what is free, less 512 MiB");
+ABSL_FLAG(std::string, memory, "managed",
+          "kind of memory: managed, or paged, which is refused for programs that declare nothing");
 ABSL_FLAG(std::string, policy, "", "the policy that moves memory; empty: auto");
-ABSL_FLAG(std::string, capacity, "",
-          "memory that the program finds in all, a size as for the budget; empty: the budget and the host's free memory");
+ABSL_FLAG(
+    std::string, capacity, "",
+    "memory that the program finds in all, a size as for the budget; empty: the budget and the host's free memory");
 ABSL_FLAG(std::string, statistics, "", "file for statistics (JSON)");
 ABSL_FLAG(std::string, trace, "", "file for a trace (JSON, for a trace viewer)");
-ABSL_FLAG(std::string, tables, "", "file of what the policy learns: read in the beginning where it is there, written in the end");
+ABSL_FLAG(std::string, tables, "",
+          "file of what the policy learns: read in the beginning where it is there, written in the end");
 ABSL_FLAG(std::string, report, "", "file for a page that draws the run (HTML); needs python3");
 ABSL_FLAG(std::string, record, "", "file for a step of the program as a workload for deepum-replay");
 
@@ -71,7 +75,8 @@ void check_size(const char* flag, const std::string& text, bool may_be_share) {
     if (absl::SimpleAtod(number, &percent) && percent > 0 && percent <= 100) {
       return;
     }
-    fail(failed_itself, absl::StrCat("--", flag, " is '", text, "': a share of the device's memory is above 0% and up to 100%"));
+    fail(failed_itself,
+         absl::StrCat("--", flag, " is '", text, "': a share of the device's memory is above 0% and up to 100%"));
   }
   const std::optional<deepum::bytes> size = deepum::try_parse_size(text);
   if (!size) {
@@ -111,7 +116,8 @@ void check_program(const std::string& path) {
   }
   struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_ISUID | S_ISGID)) != 0) {
-    fail(cannot_execute, absl::StrCat("'", path, "' runs with the rights of another user, so that no library can be loaded into it"));
+    fail(cannot_execute,
+         absl::StrCat("'", path, "' runs with the rights of another user, so that no library can be loaded into it"));
   }
   std::ifstream file(path, std::ios::binary);
   std::array<char, sizeof(Elf64_Ehdr)> bytes{};
@@ -120,7 +126,8 @@ void check_program(const std::string& path) {
     return;
   }
   if (bytes[EI_CLASS] != ELFCLASS64) {
-    fail(cannot_execute, absl::StrCat("'", path, "' is a 32-bit program; CUDA has none any more, and deepum-run is for 64 bits"));
+    fail(cannot_execute,
+         absl::StrCat("'", path, "' is a 32-bit program; CUDA has none any more, and deepum-run is for 64 bits"));
   }
   Elf64_Ehdr header{};
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -146,7 +153,8 @@ std::string library() {
       return file.string();
     }
   }
-  fail(failed_itself, absl::StrCat("libdeepum_run.so is neither beside this program nor in ../lib; it is built with it"));
+  fail(failed_itself,
+       absl::StrCat("libdeepum_run.so is neither beside this program nor in ../lib; it is built with it"));
 }
 
 void set(const char* variable, const std::string& value) {
@@ -187,7 +195,8 @@ void write_report(const std::string& page, const std::vector<std::string>& writt
   }
   ::unsetenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe)
   if (run_and_wait(words) != 0) {
-    std::fprintf(stderr, "deepum-run: '%s' was not written; it needs python3 and %s\n", page.c_str(), DEEPUM_REPORT_SCRIPT);
+    std::fprintf(stderr, "deepum-run: '%s' was not written; it needs python3 and %s\n", page.c_str(),
+                 DEEPUM_REPORT_SCRIPT);
   }
 }
 

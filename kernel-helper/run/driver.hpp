@@ -69,19 +69,23 @@ struct own_driver {
     [[maybe_unused]] auto* const real = real_##id;                                                                   \
     __VA_ARGS__                                                                                                      \
   }                                                                                                                  \
-  __attribute__((section("deepum_entries"), used, aligned(8))) constinit const deepum::interpose::entry_point        \
-      entry_of_##id{symbol, base, since, deepum::interpose::default_stream::kind, only,                              \
-                    reinterpret_cast<void*>(&deepum_entry_##id), reinterpret_cast<void**>(&real_##id)}
+  __attribute__((section("deepum_entries"), used,                                                                    \
+                 aligned(8))) constinit const deepum::interpose::entry_point entry_of_##id {                         \
+    symbol, base, since, deepum::interpose::default_stream::kind, only, reinterpret_cast<void*>(&deepum_entry_##id), \
+        reinterpret_cast<void**>(&real_##id)                                                                         \
+  }
 
 /// One that has a single form whatever the default stream is.
 #define DEEPUM_ENTRY_1(id, symbol, base, since, parameters, ...) \
   DEEPUM_ENTRY(id, symbol, base, since, legacy, true, parameters, __VA_ARGS__)
 /// One that has a form for each kind of default stream.
-#define DEEPUM_ENTRY_2(id, symbol, suffix, base, since, parameters, ...)            \
-  DEEPUM_ENTRY(id, symbol, base, since, legacy, false, parameters, __VA_ARGS__);    \
+#define DEEPUM_ENTRY_2(id, symbol, suffix, base, since, parameters, ...)         \
+  DEEPUM_ENTRY(id, symbol, base, since, legacy, false, parameters, __VA_ARGS__); \
   DEEPUM_ENTRY(id##_per_thread, symbol suffix, base, since, per_thread, false, parameters, __VA_ARGS__)
 /// Another base name of the same function.
-#define DEEPUM_ALIAS(id, of, base, since)                                                                        \
-  __attribute__((section("deepum_entries"), used, aligned(8))) constinit const deepum::interpose::entry_point    \
-      entry_of_##id{entry_of_##of.exported, base, since, deepum::interpose::default_stream::legacy, true,        \
-                    reinterpret_cast<void*>(&deepum_entry_##of), reinterpret_cast<void**>(&real_##of)}
+#define DEEPUM_ALIAS(id, of, base, since)                                                    \
+  __attribute__((section("deepum_entries"), used,                                            \
+                 aligned(8))) constinit const deepum::interpose::entry_point entry_of_##id { \
+    entry_of_##of.exported, base, since, deepum::interpose::default_stream::legacy, true,    \
+        reinterpret_cast<void*>(&deepum_entry_##of), reinterpret_cast<void**>(&real_##of)    \
+  }

@@ -4,7 +4,6 @@
 #include "driver.hpp"
 #include "session.hpp"
 #include "thread_owned.hpp"
-
 #include <deepum/interpose/copy_extent.hpp>
 #include <deepum/interpose/operand_scan.hpp>
 
@@ -49,7 +48,8 @@ void scan(operand_scan& into, const arena_type& arena, const kernel_description&
           void** extra) {
   const auto offset_of = [&arena](const void* p) { return arena.offset_of(p); };
   if (parameters != nullptr) {
-    into.scan(kernel, [&](std::size_t i, const kernel_parameter&) { return parameters[i]; }, offset_of);
+    into.scan(
+        kernel, [&](std::size_t i, const kernel_parameter&) { return parameters[i]; }, offset_of);
     return;
   }
   const packed_arguments all = packed(extra);
@@ -68,8 +68,8 @@ void scan(operand_scan& into, const arena_type& arena, const kernel_description&
 
 std::atomic<std::uint64_t> cuts_epoch{0};
 
-/// Addresses that launches are given are where the program's own objects begin in a large allocation. Those that were seen
-/// lately are not looked at again.
+/// Addresses that launches are given are where the program's own objects begin in a large allocation. Those that were
+/// seen lately are not looked at again.
 void cut_at(arena_type& arena, std::span<const operand> operands) {
   constexpr std::size_t remembered = 1024;
   thread_local std::array<const void*, remembered> lately{};
@@ -89,7 +89,8 @@ void cut_at(arena_type& arena, std::span<const operand> operands) {
 }
 
 template <class Real>
-CUresult launched(CUfunction kernel, CUstream stream, default_stream kind, void** parameters, void** extra, Real&& real) {
+CUresult launched(CUfunction kernel, CUstream stream, default_stream kind, void** parameters, void** extra,
+                  Real&& real) {
   session* const s = current_session();
   if (s == nullptr || capturing(stream, kind)) {
     return real();
@@ -99,8 +100,9 @@ CUresult launched(CUfunction kernel, CUstream stream, default_stream kind, void*
   const std::shared_ptr<const kernel_description> known = described(kernel);
   scan(found, s->arena(), *known, parameters, extra);
   cut_at(s->arena(), found.operands());
-  return launch_as(*s, stream, kind, known->name, [&] { return found.signature(); }, found.operands(), false,
-                   std::forward<Real>(real));
+  return launch_as(
+      *s, stream, kind, known->name, [&] { return found.signature(); }, found.operands(), false,
+      std::forward<Real>(real));
 }
 
 // --- Graphs ---
@@ -230,7 +232,8 @@ CUresult graph_launched(CUgraphExec exec, CUstream stream, default_stream kind, 
     return real();
   }
   const std::shared_ptr<const graph_uses> uses = graphs().get(exec);
-  const std::span<const operand> operands = uses ? std::span<const operand>(uses->operands) : std::span<const operand>();
+  const std::span<const operand> operands =
+      uses ? std::span<const operand>(uses->operands) : std::span<const operand>();
   return launch_as(
       *s, stream, kind, "graph",
       [&] { return uses ? uses->signature.finish() : deepum::signature_builder("unknown graph").finish(); }, operands,
@@ -245,7 +248,7 @@ void forget_cuts() { cuts_epoch.fetch_add(1, std::memory_order_relaxed); }
 
 using namespace deepum_run;
 
-#define DEEPUM_GRID                                                                                          \
+#define DEEPUM_GRID \
   unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream
 #define DEEPUM_GRID_ARGUMENTS gx, gy, gz, bx, by, bz, shared, stream
 
@@ -267,8 +270,8 @@ DEEPUM_ENTRY_2(launch_kernel_ex, "cuLaunchKernelEx", "_ptsz", "cuLaunchKernelEx"
                  return launched(f, how->hStream, stream_kind, parameters, extra,
                                  [&] { return real(how, f, parameters, extra); });
                });
-DEEPUM_ENTRY_1(launch_multi_device, "cuLaunchCooperativeKernelMultiDevice", "cuLaunchCooperativeKernelMultiDevice", 9000,
-               (CUDA_LAUNCH_PARAMS * list, unsigned count, unsigned flags), {
+DEEPUM_ENTRY_1(launch_multi_device, "cuLaunchCooperativeKernelMultiDevice", "cuLaunchCooperativeKernelMultiDevice",
+               9000, (CUDA_LAUNCH_PARAMS * list, unsigned count, unsigned flags), {
                  note_unseen_work();
                  return real(list, count, flags);
                });
@@ -325,8 +328,8 @@ DEEPUM_ENTRY_1(graph_instantiate_v2, "cuGraphInstantiate_v2", "cuGraphInstantiat
                  }
                  return result;
                });
-DEEPUM_ENTRY_2(graph_instantiate_with_params, "cuGraphInstantiateWithParams", "_ptsz", "cuGraphInstantiateWithParams", 12000,
-               (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* how), {
+DEEPUM_ENTRY_2(graph_instantiate_with_params, "cuGraphInstantiateWithParams", "_ptsz", "cuGraphInstantiateWithParams",
+               12000, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* how), {
                  const CUresult result = real(exec, graph, how);
                  if (result == CUDA_SUCCESS) {
                    note_graph(*exec, graph);
@@ -361,6 +364,5 @@ DEEPUM_ENTRY_1(graph_destroy, "cuGraphExecDestroy", "cuGraphExecDestroy", 10000,
   graphs().erase(exec);
   return real(exec);
 });
-DEEPUM_ENTRY_2(graph_launch, "cuGraphLaunch", "_ptsz", "cuGraphLaunch", 10000, (CUgraphExec exec, CUstream stream), {
-  return graph_launched(exec, stream, stream_kind, [&] { return real(exec, stream); });
-});
+DEEPUM_ENTRY_2(graph_launch, "cuGraphLaunch", "_ptsz", "cuGraphLaunch", 10000, (CUgraphExec exec, CUstream stream),
+               { return graph_launched(exec, stream, stream_kind, [&] { return real(exec, stream); }); });

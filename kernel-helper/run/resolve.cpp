@@ -1,5 +1,6 @@
-// How the program's look-ups of driver functions find those of this library: `dlsym`, `cuGetProcAddress` and the symbols
-// that this library exports. Who asks decides: this library, and tools that watch the driver, get the driver's own.
+// How the program's look-ups of driver functions find those of this library: `dlsym`, `cuGetProcAddress` and the
+// symbols that this library exports. Who asks decides: this library, and tools that watch the driver, get the driver's
+// own.
 
 #include "driver.hpp"
 
@@ -67,8 +68,8 @@ bool gets_drivers_own(const void* caller) {
   }
   const char* const slash = std::strrchr(info.dli_fname, '/');
   const std::string_view file = slash == nullptr ? info.dli_fname : slash + 1;
-  constexpr std::array<std::string_view, 6> watchers{"libcuda.so",  "libcupti", "libnvperf",
-                                                     "libnvidia-",  "libToolsInjection", "libcuinj"};
+  constexpr std::array<std::string_view, 6> watchers{"libcuda.so", "libcupti",          "libnvperf",
+                                                     "libnvidia-", "libToolsInjection", "libcuinj"};
   for (const std::string_view name : watchers) {
     if (file.substr(0, name.size()) == name) {
       return true;
@@ -141,11 +142,11 @@ void replace_found(const char* symbol, void** found, int version, cuuint64_t fla
   if (symbol == nullptr || found == nullptr || *found == nullptr) {
     return;
   }
-  const default_stream wanted = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? default_stream::per_thread
-                                : (flags & CU_GET_PROC_ADDRESS_LEGACY_STREAM) != 0           ? default_stream::legacy
-                                                                                             : otherwise;
-  if (const entry_point* const e =
-          deepum::interpose::find_by_version(entry_points(), symbol, version, wanted)) {
+  const default_stream wanted = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0
+                                    ? default_stream::per_thread
+                                : (flags & CU_GET_PROC_ADDRESS_LEGACY_STREAM) != 0 ? default_stream::legacy
+                                                                                   : otherwise;
+  if (const entry_point* const e = deepum::interpose::find_by_version(entry_points(), symbol, version, wanted)) {
     *found = *e->real == nullptr ? *found : e->replacement;
   }
 }
@@ -156,7 +157,8 @@ void replace_found(const char* symbol, void** found, int version, cuuint64_t fla
 
 // The program asks the driver for a function.
 DEEPUM_ENTRY_1(get_proc_address, "cuGetProcAddress_v2", "cuGetProcAddress", 12000,
-               (const char* symbol, void** found, int version, cuuint64_t flags, CUdriverProcAddressQueryResult* status),
+               (const char* symbol, void** found, int version, cuuint64_t flags,
+                CUdriverProcAddressQueryResult* status),
                {
                  const CUresult result = real(symbol, found, version, flags, status);
                  if (result == CUDA_SUCCESS && !deepum_run::gets_drivers_own(__builtin_return_address(0))) {
@@ -174,10 +176,10 @@ DEEPUM_ENTRY_1(get_proc_address_v1, "cuGetProcAddress", "cuGetProcAddress", 1103
                });
 
 // A look-up of the program's. The C library tells RTLD_NEXT by the address that it returns to; so this one must not be
-// on the stack then: what it does not answer itself goes on as a jump, which is what a call in tail position compiles to
-// with optimisation, and what tests/interpose/ looks at.
+// on the stack then: what it does not answer itself goes on as a jump, which is what a call in tail position compiles
+// to with optimisation, and what tests/interpose/ looks at.
 extern "C" __attribute__((visibility("default"), optimize("O2"))) void* dlsym(void* handle,
-                                                                             const char* symbol) noexcept {
+                                                                              const char* symbol) noexcept {
   const deepum_run::dlsym_type next = deepum_run::real_dlsym();
   if (symbol[0] != 'c' || symbol[1] != 'u' || handle == RTLD_NEXT ||
       deepum::interpose::find_exported(deepum_run::entry_points(), symbol) == nullptr ||

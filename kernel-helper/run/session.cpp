@@ -2,7 +2,6 @@
 
 #include "driver.hpp"
 #include "thread_owned.hpp"
-
 #include <deepum/core/block.hpp>
 #include <deepum/core/size_text.hpp>
 #include <deepum/cuda/managed_limit.hpp>
@@ -20,8 +19,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <functional>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -200,9 +199,10 @@ deepum::arena_options session::options(const deepum::cuda::device& gpu) {
   }
   capacity_ = deepum::interpose::capacity_of(budget, host_memory(), limit, deepum::block_size);
   if (capacity_.count == 0) {
-    throw deepum::error(deepum::status::out_of_arena_space,
-                        "no memory for the program: --capacity, DEEPUM_MANAGED_LIMIT and what other processes under the "
-                        "same deepum-run have taken leave less than a block of 2 MiB");
+    throw deepum::error(
+        deepum::status::out_of_arena_space,
+        "no memory for the program: --capacity, DEEPUM_MANAGED_LIMIT and what other processes under the "
+        "same deepum-run have taken leave less than a block of 2 MiB");
   }
   made.capacity = capacity_;
   if (const char* const tables = from_environment("DEEPUM_RUN_TABLES")) {
@@ -299,10 +299,11 @@ void session::finish(bool line) noexcept {
     if (line) {
       std::ostringstream text;
       const bytes more = peak - std::min(peak, budget);
-      text << readable(peak) << " at most, of which " << readable(more) << " did not fit the budget of " << readable(budget)
-           << "; " << last.launches << " launches, ";
+      text << readable(peak) << " at most, of which " << readable(more) << " did not fit the budget of "
+           << readable(budget) << "; " << last.launches << " launches, ";
       if (const std::optional<deepum::nanoseconds> step = steps_.step_time()) {
-        text << "a step of " << steps_.period() << " takes " << static_cast<double>(step->count() / 1000) / 1e3 << " ms; ";
+        text << "a step of " << steps_.period() << " takes " << static_cast<double>(step->count() / 1000) / 1e3
+             << " ms; ";
       } else {
         text << "no step recurs; ";
       }

@@ -37,8 +37,8 @@ void say(const std::string& line);
 /// The same once for each text of the program.
 void say_once(const char* line);
 
-/// A stream of the program as the library launches on it. Streams of CUDA may be used by several threads at once, those of
-/// the library may not.
+/// A stream of the program as the library launches on it. Streams of CUDA may be used by several threads at once, those
+/// of the library may not.
 struct adopted_stream {
   adopted_stream(arena_type& arena, CUstream native)
       : stream(arena, native, deepum::stream_options{.lookahead = {}, .blocking = false, .sole = true}) {}
@@ -103,8 +103,8 @@ class session {
   std::unordered_map<CUstream, std::unique_ptr<adopted_stream>> streams_{};
 };
 
-/// The session of the thread's current context, if there is one yet; nullptr too where the context is not the primary one
-/// of its device, or the process is about to end.
+/// The session of the thread's current context, if there is one yet; nullptr too where the context is not the primary
+/// one of its device, or the process is about to end.
 [[nodiscard]] session* current_session();
 /// The session of the thread's current device, which is made the first time.
 /// @param failure  What to return to the program where there is none.
@@ -115,7 +115,8 @@ class session {
 [[nodiscard]] bool process_is_over();
 /// Ends the session of a device, if there is one.
 void close_session(CUdevice device);
-/// Work has been put into streams that the library does not know of: what is given back has to wait for all of the device.
+/// Work has been put into streams that the library does not know of: what is given back has to wait for all of the
+/// device.
 void note_unseen_work();
 [[nodiscard]] bool unseen_work();
 /// Some stream has been captured since the process began.
@@ -125,9 +126,7 @@ void note_capture();
 [[nodiscard]] bool capturing(CUstream stream, default_stream kind);
 /// A stream handle as the form of a function means it.
 [[nodiscard]] inline CUstream meant(CUstream stream, default_stream kind) {
-  return stream != nullptr                     ? stream
-         : kind == default_stream::per_thread ? CU_STREAM_PER_THREAD
-                                               : CU_STREAM_LEGACY;
+  return stream != nullptr ? stream : kind == default_stream::per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
 /// The driver has refused a call within a launch.

@@ -168,4 +168,31 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
   }
 }
 
+TEST_CASE("a part begins where an allocation is cut, and nowhere else") {
+  allocation_table t(base, 16_MiB, block_size);
+  std::vector<liveness_change> changes;
+  const std::uintptr_t p = *t.try_allocate(8_MiB, bytes{256}, changes);
+  CHECK(t.cut(p + (4_MiB).count, 2_MiB, 4));
+  CHECK_FALSE(t.cut(p + (4_MiB).count, 2_MiB, 4));  // it begins there already
+  CHECK_FALSE(t.cut(p, 2_MiB, 4));
+  CHECK(t.cut(p + 512, 2_MiB, 4));
+  CHECK(t.find(p + 511)->span.size == bytes{512});
+  CHECK(t.find(p + 512)->span == byte_span{t.checked(p + 512, bytes{1}), 4_MiB - bytes{512}});
+  CHECK(t.find(p + (4_MiB).count)->span.size == 4_MiB);
+  CHECK(t.cut(p + (6_MiB).count, 2_MiB, 4));
+  CHECK_FALSE(t.cut(p + (7_MiB).count, 2_MiB, 4));  // it has as many parts as it may
+  CHECK(t.find(p + (7_MiB).count)->span.size == 2_MiB);
+}
+
+TEST_CASE("an allocation is not cut where that would make no difference, nor what is none") {
+  allocation_table t(base, 16_MiB, block_size);
+  std::vector<liveness_change> changes;
+  const std::uintptr_t small = *t.try_allocate(2_MiB, bytes{256}, changes);
+  CHECK_FALSE(t.cut(small + 512, 2_MiB, 4));
+  const std::uintptr_t large = *t.try_allocate(4_MiB, bytes{256}, changes);
+  t.free(large, launch_id{1}, false, changes);
+  CHECK_FALSE(t.cut(large + 512, 2_MiB, 4));
+  CHECK_FALSE(t.cut(1, 2_MiB, 4));
+}
+
 }  // namespace allocation_table_test

@@ -194,4 +194,54 @@ TEST_CASE("a stream of the program is left as it is when that of the arena ends"
   CHECK(cudaStreamDestroy(q) == cudaSuccess);
 }
 
+TEST_CASE("in a stream of the program that nobody else uses, ends of launches are marked as in one of the library") {
+  machine<deepum::cuda::managed_memory> m;
+  cudaStream_t q = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking) == cudaSuccess);
+  const auto records = [&](deepum::stream<deepum::cuda::managed_memory>& s) {
+    const std::uint64_t before = fake_cuda::calls_of_this_thread("cudaEventRecord");
+    for (word i = 0; i < 2000; ++i)
+      s.launch("set", 1, 1, 0, set, m.x, i);
+    s.synchronize();
+    return fake_cuda::calls_of_this_thread("cudaEventRecord") - before;
+  };
+  {
+    deepum::stream shared(m.memory, q);
+    CHECK(records(shared) >= 2000);
+  }
+  {
+    deepum::stream sole(m.memory, q, {.lookahead = {}, .blocking = false, .sole = true});
+    CHECK(records(sole) < 1500);
+    CHECK(m.value() == 1999);
+  }
+  {
+    deepum::stream mine(m.memory, cudaStreamPerThread, {.lookahead = {}, .blocking = false, .sole = true});
+    mine.launch("set", 1, 1, 0, set, m.x, word{7});
+    mine.synchronize();
+    CHECK(m.value() == 7);
+  }
+  REQUIRE(cudaStreamDestroy(q) == cudaSuccess);
+}
+
+TEST_CASE("a call with a signature of its own is recognised by that") {
+  machine<deepum::cuda::managed_memory> m;
+  deepum::stream s(m.memory);
+  const deepum::operand used[] = {deepum::updates(m.x, 1)};
+  bool called = false;
+  s.call("mine", {1, 2}, used, false, [&](cudaStream_t q) { called = q == s.native().native(); });
+  CHECK(called);
+  CHECK_THROWS_AS(s.call("mine", {1, 2}, used, false, [](cudaStream_t) { throw 1; }), int);
+  s.synchronize();
+  CHECK(m.memory.statistics().launches == 2);
+}
+
+TEST_CASE("an arena that is finished has ended its threads, and may be left behind with its streams") {
+  machine<deepum::cuda::managed_memory> m;
+  deepum::stream s(m.memory);
+  s.launch("set", 1, 1, 0, set, m.x, word{3});
+  s.synchronize();
+  m.memory.finish();
+  m.memory.finish();
+}
+
 }  // namespace stream_order_test

@@ -114,10 +114,10 @@ class Programs:
     def __init__(self, source):
         self.root = pathlib.Path(source)
         self.flags = {}
-        for list_file in [f for part in ("bench", "examples") for f in (self.root / part).rglob("CMakeLists.txt")]:
+        for list_file in [f for part in ("bench", "examples", "kernel-helper") for f in (self.root / part).rglob("CMakeLists.txt")]:
             folder = list_file.parent
             text = list_file.read_text(encoding="utf-8")
-            for name, sources in re.findall(r"deepum_add_program\(([\w-]+) ([^)]*)\)", text):
+            for name, sources in re.findall(r"(?:deepum_add_program|add_executable)\(([\w-]+) ([^)]*)\)", text):
                 self.add(name, [folder / s for s in sources.split() if s.endswith(".cpp")])
                 renamed = re.search(rf"set_target_properties\(\s*{name} PROPERTIES [^)]*OUTPUT_NAME ([\w-]+)", text)
                 if renamed:

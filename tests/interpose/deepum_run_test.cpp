@@ -78,8 +78,9 @@ TEST_CASE("operands are found where the driver tells the layout") {
 TEST_CASE("statistics, a trace and a page of a run are written, and what is learned serves the next run") {
   const std::string at = folder + "/written";
   REQUIRE(std::system(("rm -rf " + at + " && mkdir " + at).c_str()) == 0);
-  CHECK(run("./program steps", "--budget 12MiB --capacity 32MiB --statistics written/s.json --trace written/t.json --tables "
-                               "written/tables --report written/page.html")
+  CHECK(run("./program steps",
+            "--budget 12MiB --capacity 32MiB --statistics written/s.json --trace written/t.json --tables "
+            "written/tables --report written/page.html")
             .status == 0);
   CHECK(contents(at + "/s.json").find("\"launches\"") != std::string::npos);
   CHECK(contents(at + "/t.json").find("scale") != std::string::npos);
@@ -128,7 +129,9 @@ TEST_CASE("what a fork or a started program leaves behind is its own") {
   CHECK(has(o, "2 launches"));
 }
 
-TEST_CASE("a program may end while work is in flight that never ends") { CHECK(run("./program in_flight").status == 3); }
+TEST_CASE("a program may end while work is in flight that never ends") {
+  CHECK(run("./program in_flight").status == 3);
+}
 
 TEST_CASE("look-ups find what they should") { CHECK(run("./program symbols").status == 0); }
 
@@ -145,8 +148,8 @@ TEST_CASE("the status of the program is passed on, also where it was killed") {
 }
 
 TEST_CASE("a signal to deepum-run reaches the program") {
-  const outcome o = shell("cd " + folder +
-                          " && ./deepum-run -- sh -c 'trap \"exit 9\" TERM; kill -TERM $PPID; sleep 20 & wait'; echo $?");
+  const outcome o = shell(
+      "cd " + folder + " && ./deepum-run -- sh -c 'trap \"exit 9\" TERM; kill -TERM $PPID; sleep 20 & wait'; echo $?");
   CHECK(o.output.find("\n9\n") != std::string::npos);
 }
 
@@ -184,7 +187,8 @@ TEST_CASE("programs into which no library can be loaded are refused") {
   // An ELF header of 32 bits, and one of 64 bits without a loader.
   for (const char bits : {'\1', '\2'}) {
     std::ofstream file(path, std::ios::binary);
-    file << "\x7f" << "ELF" << bits << std::string(200, '\0');
+    file << "\x7f"
+         << "ELF" << bits << std::string(200, '\0');
     file.close();
     REQUIRE(std::system(("chmod +x " + path).c_str()) == 0);
     const outcome o = run("./refused");

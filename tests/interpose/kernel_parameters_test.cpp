@@ -17,8 +17,8 @@ TEST_CASE("pointers to const are told by the mangled name") {
 }
 
 TEST_CASE("what a pointer to const points to may be written through other pointers, and stays what it is") {
-  CHECK(only_read_parameters("_Z1kPPKf") == flags{false});   // pointer to pointers: the pointers may be written
-  CHECK(only_read_parameters("_Z1kPKPf") == flags{true});    // the pointers are read, what they point to is not named
+  CHECK(only_read_parameters("_Z1kPPKf") == flags{false});    // pointer to pointers: the pointers may be written
+  CHECK(only_read_parameters("_Z1kPKPf") == flags{true});     // the pointers are read, what they point to is not named
   CHECK(only_read_parameters("_Z1kPA4_Kf") == flags{false});  // of arrays: not looked at
 }
 

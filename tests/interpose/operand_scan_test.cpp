@@ -36,7 +36,8 @@ kernel_description kernel_of(std::vector<kernel_parameter> parameters) {
 }
 /// Scans a launch whose arguments are given one by one.
 void scan(operand_scan& s, const kernel_description& k, std::vector<const void*> arguments) {
-  s.scan(k, [&](std::size_t i, const kernel_parameter&) { return arguments[i]; }, offset_of);
+  s.scan(
+      k, [&](std::size_t i, const kernel_parameter&) { return arguments[i]; }, offset_of);
 }
 
 TEST_CASE("pointers into the arena are operands without a size, others are none") {
@@ -44,7 +45,8 @@ TEST_CASE("pointers into the arena are operands without a size, others are none"
   const std::uintptr_t inside = at(4096);
   const std::uintptr_t outside = 0x1234;
   const float number = 2;
-  scan(s, kernel_of({{0, 8, true}, {8, 8, false}, {16, 8, false}, {24, 4, false}}), {&inside, &inside, &outside, &number});
+  scan(s, kernel_of({{0, 8, true}, {8, 8, false}, {16, 8, false}, {24, 4, false}}),
+       {&inside, &inside, &outside, &number});
   REQUIRE(s.operands().size() == 2);
   CHECK(s.operands()[0].mode == access::read);
   CHECK(s.operands()[1].mode == access::update);
@@ -55,7 +57,8 @@ TEST_CASE("pointers into the arena are operands without a size, others are none"
   }
 }
 
-TEST_CASE("pointers within classes are found where the compiler puts them, at multiples of eight bytes of the arguments") {
+TEST_CASE(
+    "pointers within classes are found where the compiler puts them, at multiples of eight bytes of the arguments") {
   operand_scan s;
   struct {
     std::uint32_t first[2];
@@ -85,7 +88,8 @@ TEST_CASE("an argument that is shorter than an address is none") {
 TEST_CASE("many pointers by value are all found") {
   operand_scan s;
   std::vector<std::uintptr_t> list(150);
-  for (std::size_t i = 0; i < list.size(); ++i) list[i] = at(i * 512);
+  for (std::size_t i = 0; i < list.size(); ++i)
+    list[i] = at(i * 512);
   scan(s, kernel_of({{0, 1200, false}}), {list.data()});
   CHECK(s.operands().size() == 150);
 }

@@ -1,8 +1,8 @@
-// A CUDA program as deepum-run meets it: it finds the driver as a static runtime does (dlopen, dlsym of cuGetProcAddress,
-// everything else through that), and knows nothing of deepum. `program CASE` ends with 0 where all was as it should be.
+// A CUDA program as deepum-run meets it: it finds the driver as a static runtime does (dlopen, dlsym of
+// cuGetProcAddress, everything else through that), and knows nothing of deepum. `program CASE` ends with 0 where all
+// was as it should be.
 
 #define _GNU_SOURCE
-#include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -12,14 +12,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cuda.h>
+
 #undef cuGetProcAddress
 
-#define CHECK(what)                                                              \
-  do {                                                                           \
-    if (!(what)) {                                                               \
-      fprintf(stderr, "program.c:%d: not so: %s\n", __LINE__, #what);            \
-      exit(99);                                                                  \
-    }                                                                            \
+#define CHECK(what)                                                   \
+  do {                                                                \
+    if (!(what)) {                                                    \
+      fprintf(stderr, "program.c:%d: not so: %s\n", __LINE__, #what); \
+      exit(99);                                                       \
+    }                                                                 \
   } while (0)
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
 
@@ -133,15 +135,19 @@ static void steps(void) {
   OK(cu.stream(&s, CU_STREAM_NON_BLOCKING));
   CUdeviceptr x[count];
   static float ones[floats];
-  for (int i = 0; i < floats; ++i) ones[i] = 1;
-  for (int i = 0; i < count; ++i) OK(cu.alloc(&x[i], block));
+  for (int i = 0; i < floats; ++i)
+    ones[i] = 1;
+  for (int i = 0; i < count; ++i)
+    OK(cu.alloc(&x[i], block));
   OK(cu.in(x[0], ones, block));
   for (int step = 0; step < 30; ++step) {
-    for (int i = 1; i < count; ++i) scale(s, x[i], x[i - 1], 2, floats);
+    for (int i = 1; i < count; ++i)
+      scale(s, x[i], x[i - 1], 2, floats);
     OK(cu.wait(s));
   }
   CHECK(first_of(x[count - 1]) == 2048);
-  for (int i = 0; i < count; ++i) OK(cu.free(x[i]));
+  for (int i = 0; i < count; ++i)
+    OK(cu.free(x[i]));
   OK(cu.end_stream(s));
 }
 
@@ -240,7 +246,8 @@ static void numbers(void) {
   CHECK(cu.free(p) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.free(p + 8) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.alloc(&p, 0) == CUDA_ERROR_INVALID_VALUE);
-  CUmemAllocationProp device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+  CUmemAllocationProp device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   CUmemGenericAllocationHandle handle = 0;
   CHECK(cu.create(&handle, block, &device, 0) == CUDA_ERROR_NOT_SUPPORTED);
   int mapped = 1;
@@ -252,7 +259,8 @@ static void numbers(void) {
 /// Memory runs out when all of it is taken, and not before.
 static void runs_out(void) {
   CUdeviceptr p[16];
-  for (int i = 0; i < 16; ++i) OK(cu.alloc(&p[i], block));
+  for (int i = 0; i < 16; ++i)
+    OK(cu.alloc(&p[i], block));
   CUdeviceptr one = 0;
   CHECK(cu.alloc(&one, 1) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(cu.alloc(&one, ~(size_t)0) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -283,17 +291,20 @@ static void capture(void) {
   OK(cu.stream(&s, CU_STREAM_NON_BLOCKING));
   CUdeviceptr x[4];
   float one = 1;
-  for (int i = 0; i < 4; ++i) OK(cu.alloc(&x[i], block));
+  for (int i = 0; i < 4; ++i)
+    OK(cu.alloc(&x[i], block));
   OK(cu.in(x[0], &one, sizeof one));
   scale(s, x[1], x[0], 1, 1);  // the stream is known before it is captured
   CUgraph graph = NULL;
   CUgraphExec ready = NULL;
   OK(cu.begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  for (int i = 1; i < 4; ++i) scale(s, x[i], x[i - 1], 3, 1);
+  for (int i = 1; i < 4; ++i)
+    scale(s, x[i], x[i - 1], 3, 1);
   OK(cu.end_capture(s, &graph));
   OK(cu.instantiate(&ready, graph, 0));
   CHECK(first_of(x[3]) == 0);
-  for (int i = 0; i < 5; ++i) OK(cu.launch_graph(ready, s));
+  for (int i = 0; i < 5; ++i)
+    OK(cu.launch_graph(ready, s));
   OK(cu.wait(s));
   CHECK(first_of(x[3]) == 27);
   OK(cu.end_graph(ready));
@@ -310,7 +321,8 @@ static void* thread(void* to) {
   OK(cu.alloc(&y, block));
   float one = 1;
   OK(cu.in(x, &one, sizeof one));
-  for (int i = 0; i < 200; ++i) scale((CUstream)to, y, x, (float)i, 1);
+  for (int i = 0; i < 200; ++i)
+    scale((CUstream)to, y, x, (float)i, 1);
   OK(cu.wait((CUstream)to));
   CHECK(first_of(y) == 199);
   OK(cu.free(x));
@@ -324,8 +336,10 @@ static void threads(void) {
   pthread_t all[4];
   CUdeviceptr first = 0;
   OK(cu.alloc_async(&first, block, s));
-  for (int i = 0; i < 4; ++i) CHECK(pthread_create(&all[i], NULL, thread, i % 2 == 0 ? s : NULL) == 0);
-  for (int i = 0; i < 4; ++i) CHECK(pthread_join(all[i], NULL) == 0);
+  for (int i = 0; i < 4; ++i)
+    CHECK(pthread_create(&all[i], NULL, thread, i % 2 == 0 ? s : NULL) == 0);
+  for (int i = 0; i < 4; ++i)
+    CHECK(pthread_join(all[i], NULL) == 0);
   OK(cu.free(first));
 }
 
@@ -374,8 +388,8 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*run)(void);
-  } cases[] = {{"steps", steps},     {"layouts", layouts}, {"numbers", numbers}, {"runs_out", runs_out},
-               {"failures", failures}, {"capture", capture}, {"threads", threads}, {"forks", forks},
+  } cases[] = {{"steps", steps},         {"layouts", layouts}, {"numbers", numbers}, {"runs_out", runs_out},
+               {"failures", failures},   {"capture", capture}, {"threads", threads}, {"forks", forks},
                {"in_flight", in_flight}, {"symbols", symbols}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     if (strcmp(cases[i].name, wanted) == 0) {

@@ -42,7 +42,8 @@ struct program {
 TEST_CASE("a step is timed where one recurs") {
   step_watch w(false);
   program p(w);
-  for (int i = 0; i < 5; ++i) p.step(0);
+  for (int i = 0; i < 5; ++i)
+    p.step(0);
   CHECK(w.period() == 0);
   CHECK_FALSE(w.step_time());
   p.step(3);
@@ -56,20 +57,24 @@ TEST_CASE("a step is timed where one recurs") {
 TEST_CASE("the time of a step is the middle one") {
   step_watch w(false);
   program p(w);
-  for (const std::int64_t time : {10, 10, 1000, 20, 20}) p.step(3, time);
+  for (const std::int64_t time : {10, 10, 1000, 20, 20})
+    p.step(3, time);
   CHECK(w.step_time() == nanoseconds{60});
 }
 
 TEST_CASE("of several steps the one counts that took the program the most time, also when it is over") {
   step_watch w(true);
   program p(w);
-  for (int i = 0; i < 10; ++i) p.step(3);
-  for (int i = 0; i < 6; ++i) p.launch(1, access::read, 2, 5);
+  for (int i = 0; i < 10; ++i)
+    p.step(3);
+  for (int i = 0; i < 6; ++i)
+    p.launch(1, access::read, 2, 5);
   CHECK(w.period() == 3);
   CHECK(w.step_time() == nanoseconds{30});
   REQUIRE(w.workload("w"));
   CHECK(w.workload("w")->find("\"kernels\":3") != std::string::npos);
-  for (int i = 0; i < 200; ++i) p.launch(1, access::read, 2, 5);
+  for (int i = 0; i < 200; ++i)
+    p.launch(1, access::read, 2, 5);
   CHECK(w.period() == 2);
   CHECK(w.workload("w")->find("\"kernels\":2") != std::string::npos);
 }
@@ -77,7 +82,8 @@ TEST_CASE("of several steps the one counts that took the program the most time, 
 TEST_CASE("what comes behind the last step is no part of it, and a launch has the least time that it took") {
   step_watch w(true);
   program p(w);
-  for (const std::int64_t time : {50, 40, 30, 70}) p.step(3, time);
+  for (const std::int64_t time : {50, 40, 30, 70})
+    p.step(3, time);
   p.launch(0, access::overwrite, 3, 60);
   p.launch(9, access::read, 0, 1);
   REQUIRE(w.workload("w"));
@@ -88,7 +94,8 @@ TEST_CASE("what comes behind the last step is no part of it, and a launch has th
 TEST_CASE("the last step is a workload in blocks") {
   step_watch w(true);
   program p(w);
-  for (int i = 0; i < 4; ++i) p.step(3);
+  for (int i = 0; i < 4; ++i)
+    p.step(3);
   const std::optional<std::string> text = w.workload("my \"program\"");
   REQUIRE(text);
   CHECK(*text ==

@@ -22,9 +22,7 @@ struct copy_extent {
 
   [[nodiscard]] bool empty() const { return width == 0 || height == 0 || depth == 0; }
   /// Bytes from the first to behind the last. Of one that is not empty.
-  [[nodiscard]] bytes span() const {
-    return bytes{(depth - 1) * rows * pitch + (height - 1) * pitch + width};
-  }
+  [[nodiscard]] bytes span() const { return bytes{(depth - 1) * rows * pitch + (height - 1) * pitch + width}; }
   /// Nothing lies between the rows.
   [[nodiscard]] bool dense() const {
     return (height == 1 || pitch == width) && (depth == 1 || (rows == height && (height != 1 || pitch == width)));

@@ -163,10 +163,10 @@ class step_watch {
     found.period = period_;
     found.time = *middle;
     found.all_time = *middle * static_cast<std::int64_t>(steps_);
-    const auto end = static_cast<std::size_t>(
-        std::lower_bound(launches_.begin(), launches_.end(), first_of_step_,
-                         [](const launch& l, launch_id wanted) { return l.id < wanted; }) -
-        launches_.begin());
+    const auto end =
+        static_cast<std::size_t>(std::lower_bound(launches_.begin(), launches_.end(), first_of_step_,
+                                                  [](const launch& l, launch_id wanted) { return l.id < wanted; }) -
+                                 launches_.begin());
     for (std::size_t i = end - std::min<std::size_t>(end, period_); end >= period_ && i < end; ++i) {
       found.launches.push_back(launches_[i]);
       for (std::size_t earlier = 1; earlier < kept_steps && i >= earlier * period_; ++earlier) {

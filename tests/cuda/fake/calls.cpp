@@ -1,8 +1,8 @@
 #include "cuda/fake/calls.hpp"
 
 #include <string_view>
-#include <utility>
 #include <thread>
+#include <utility>
 
 namespace fake_runtime {
 

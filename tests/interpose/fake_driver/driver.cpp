@@ -1,17 +1,18 @@
-// A libcuda.so.1 without a GPU: the driver's functions that programs under deepum-run call, on top of the fake runtime of
-// tests/cuda/fake, whose functions this library exports too. Both see one device, one set of streams, one memory.
+// A libcuda.so.1 without a GPU: the driver's functions that programs under deepum-run call, on top of the fake runtime
+// of tests/cuda/fake, whose functions this library exports too. Both see one device, one set of streams, one memory.
 //
-// Kernels are known by name: see `kernels`. A CUkernel is not a CUfunction: the driver refuses to tell its parameters, as
-// the real one does, until it has been turned into one. Nodes of a captured graph can be looked at.
+// Kernels are known by name: see `kernels`. A CUkernel is not a CUfunction: the driver refuses to tell its parameters,
+// as the real one does, until it has been turned into one. Nodes of a captured graph can be looked at.
 
 #include "cuda/fake/calls.hpp"
 #include "cuda/fake/state.hpp"
 #include "cuda/fake_cuda.hpp"
 
 #define __CUDA_API_VERSION_INTERNAL 1  // all forms of all functions under their own names
+#include <dlfcn.h>
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <array>
 #include <cstddef>
@@ -51,11 +52,13 @@ struct sides {
 void scale(float* y, const float* x, float a, int n) {
   device_touch(x, sizeof(float) * static_cast<std::size_t>(n), access::read);
   device_touch(y, sizeof(float) * static_cast<std::size_t>(n), access::update);
-  for (int i = 0; i < n; ++i) y[i] = a * x[i];
+  for (int i = 0; i < n; ++i)
+    y[i] = a * x[i];
 }
 void add(float* y, float a, int n) {
   device_touch(y, sizeof(float) * static_cast<std::size_t>(n), access::update);
-  for (int i = 0; i < n; ++i) y[i] += a;
+  for (int i = 0; i < n; ++i)
+    y[i] += a;
 }
 void copy_sides(sides s) { scale(s.to, s.from, 1, s.n); }
 void through_table(float** table, int n) {
@@ -86,8 +89,7 @@ kernel known(const char* symbol, void (*function)(P...)) {
 }
 std::array<kernel, 4>& kernels() {
   static std::array<kernel, 4> all{known("_Z5scalePfPKffi", &scale), known("_Z3addPffi", &add),
-                                   known("_Z10copy_sides5sides", &copy_sides),
-                                   known("through_table", &through_table)};
+                                   known("_Z10copy_sides5sides", &copy_sides), known("through_table", &through_table)};
   return all;
 }
 kernel* of_function(const void* f) {
@@ -133,14 +135,14 @@ std::mutex graphs_mutex;
 std::map<CUstream, std::vector<node>> captured;
 std::map<CUgraph, std::vector<std::unique_ptr<node>>> graphs;
 
-CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                CUstream stream, void** parameters, void** extra, bool per_thread) {
+CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                unsigned shared, CUstream stream, void** parameters, void** extra, bool per_thread) {
   const kernel* k = of_function(f);
   k = k == nullptr ? of_kernel(f) : k;
   if (k == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const auto with = std::make_shared<arguments>(*k, parameters, extra);
-  const CUresult result = as_driver(
-      cudaLaunchKernel(k->function, {gx, gy, gz}, {bx, by, bz}, with->places.data(), shared, stream_of(stream, per_thread)));
+  const CUresult result = as_driver(cudaLaunchKernel(k->function, {gx, gy, gz}, {bx, by, bz}, with->places.data(),
+                                                     shared, stream_of(stream, per_thread)));
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (result == CUDA_SUCCESS && stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
       cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive) {
@@ -202,7 +204,9 @@ DEEPUM_DRIVER cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 // --- Memory. Programs under deepum-run never get to the first four. ---
 
-DEEPUM_DRIVER cuMemAlloc_v2(CUdeviceptr* p, std::size_t n) { return as_driver(cudaMalloc(reinterpret_cast<void**>(p), n)); }
+DEEPUM_DRIVER cuMemAlloc_v2(CUdeviceptr* p, std::size_t n) {
+  return as_driver(cudaMalloc(reinterpret_cast<void**>(p), n));
+}
 DEEPUM_DRIVER cuMemAllocManaged(CUdeviceptr* p, std::size_t n, unsigned flags) {
   return as_driver(cudaMallocManaged(reinterpret_cast<void**>(p), n, flags));
 }
@@ -246,8 +250,12 @@ DEEPUM_DRIVER cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t
   return copy(to, from, n, s, false);
 }
 DEEPUM_DRIVER cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t n) { return fill(to, value, n, nullptr); }
-DEEPUM_DRIVER cuMemsetD8_v2_ptds(CUdeviceptr to, unsigned char value, std::size_t n) { return fill(to, value, n, nullptr); }
-DEEPUM_DRIVER cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) { return fill(to, value, n, s); }
+DEEPUM_DRIVER cuMemsetD8_v2_ptds(CUdeviceptr to, unsigned char value, std::size_t n) {
+  return fill(to, value, n, nullptr);
+}
+DEEPUM_DRIVER cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t n, CUstream s) {
+  return fill(to, value, n, s);
+}
 
 // --- Streams ---
 
@@ -341,7 +349,7 @@ DEEPUM_DRIVER cuFuncGetParamInfo(CUfunction f, std::size_t i, std::size_t* offse
   *size = k->parameters[i].second;
   return CUDA_SUCCESS;
 }
-#define GRID                                                                                                          \
+#define GRID \
   unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream
 DEEPUM_DRIVER cuLaunchKernel(CUfunction f, GRID, void** parameters, void** extra) {
   return launch(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra, false);
@@ -385,7 +393,9 @@ DEEPUM_DRIVER cuGetProcAddress_v2(const char* symbol, void** found, int version,
 }
 /// Of the fake alone, for programs that test: see fake_cuda.hpp. None of them is a function of the driver.
 extern "C" __attribute__((visibility("default"))) void fake_driver_hold(CUstream s) { deepum_test::fake_cuda::hold(s); }
-extern "C" __attribute__((visibility("default"))) void fake_driver_resume(CUstream s) { deepum_test::fake_cuda::resume(s); }
+extern "C" __attribute__((visibility("default"))) void fake_driver_resume(CUstream s) {
+  deepum_test::fake_cuda::resume(s);
+}
 extern "C" __attribute__((visibility("default"))) void fake_driver_fail(const char* name, int error) {
   deepum_test::fake_cuda::fail_call(name, 1, static_cast<cudaError_t>(error));
 }
