@@ -274,6 +274,10 @@ int main(int argc, char** argv) {
   set("DEEPUM_RUN_TABLES", from_here(absl::GetFlag(FLAGS_tables)));
   set("DEEPUM_RUN_RECORD", from_here(absl::GetFlag(FLAGS_record)));
 
+  if (std::getenv("DEEPUM_CHECK") != nullptr) {  // NOLINT(concurrency-mt-unsafe)
+    ::unsetenv("DEEPUM_CHECK");                  // NOLINT(concurrency-mt-unsafe)
+    std::fprintf(stderr, "deepum-run: DEEPUM_CHECK is ignored: programs that declare nothing declare nothing wrong\n");
+  }
   const std::string tree = make_tree();
   set("DEEPUM_RUN_TREE", tree);
 

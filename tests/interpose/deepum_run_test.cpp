@@ -182,6 +182,12 @@ TEST_CASE("bad use gives one line and a status of its own") {
   CHECK(run("true", "--no-such-option").status != 0);
 }
 
+TEST_CASE("checked mode is for programs that declare something") {
+  const outcome o = run("./program layouts", "--budget 12MiB --capacity 32MiB", "DEEPUM_CHECK=1");
+  CHECK(o.status == 0);
+  CHECK(has(o, "DEEPUM_CHECK is ignored"));
+}
+
 TEST_CASE("programs into which no library can be loaded are refused") {
   const std::string path = folder + "/refused";
   // An ELF header of 32 bits, and one of 64 bits without a loader.

@@ -107,6 +107,23 @@ TEST_CASE("numbers make another exact signature, addresses another shape too") {
   CHECK(signature(at(512), 1).shape != one.shape);
 }
 
+TEST_CASE("bytes of classes that are no addresses do not count: nobody sets what lies between their members") {
+  operand_scan s;
+  struct {
+    std::uintptr_t p;
+    std::uint64_t other;
+  } in{at(512), 1};
+  const auto signature = [&] {
+    scan(s, kernel_of({{0, sizeof in, false}}), {&in});
+    return s.signature();
+  };
+  const deepum::launch_signature one = signature();
+  in.other = 2;
+  CHECK(signature() == one);
+  in.other = at(1024);
+  CHECK(signature().shape != one.shape);
+}
+
 TEST_CASE("a parameter whose bytes are not given is left out") {
   operand_scan s;
   scan(s, kernel_of({{0, 8, false}}), {nullptr});

@@ -6,7 +6,6 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,11 +19,12 @@ inline namespace v0 {
 namespace interpose {
 
 /// Operands and signature of a launch out of the bytes of its arguments: each aligned word that is an address in the
-/// arena names what it points into.
+/// arena names what it points into, in classes, tensor maps and packed buffers too. Numbers count for the exact
+/// signature where they are arguments of their own, and not within classes.
 ///
-/// That holds for pointers in classes, tensor maps and packed buffers too. What it cannot tell are sizes, whether a
-/// plain pointer is written through, and addresses that lie in memory. So its operands are hints, which never are a
-/// reason for an error (`operand::declared`), and the launch counts as one that may touch more.
+/// What it cannot tell are sizes, whether a plain pointer is written through, and addresses that lie in memory. So its
+/// operands are hints, which never are a reason for an error (`operand::declared`), and the launch counts as one that
+/// may touch more.
 ///
 /// Threads: one at a time. Keeps its memory, so that one object for each thread costs no allocation for a launch.
 class operand_scan {
@@ -40,22 +40,25 @@ class operand_scan {
   /// @param offset_of  (const void*) -> std::optional<bytes>: where an address lies in the arena.
   template <class OffsetOf>
   void add(const void* argument, const kernel_parameter& p, const OffsetOf& offset_of) {
+    const auto* const bytes_of = static_cast<const std::byte*>(argument);
     // Words lie at multiples of 8 bytes of the packed arguments, which is where the compiler puts pointers.
     const std::size_t first = (word - p.offset % word) % word;
-    bytes_.assign(static_cast<const std::byte*>(argument), static_cast<const std::byte*>(argument) + p.size);
+    bool found = false;
     for (std::size_t at = first; at + word <= p.size; at += word) {
       const void* address = nullptr;
-      std::memcpy(&address, bytes_.data() + at, word);
-      const std::optional<bytes> offset = offset_of(address);
-      if (!offset) {
-        continue;
+      std::memcpy(&address, bytes_of + at, word);
+      if (const std::optional<bytes> offset = offset_of(address)) {
+        const access mode = p.only_read ? access::read : access::update;
+        signature_.operand(offset->count, 0, mode);
+        operands_.push_back({address, operand::whole, mode, false});
+        found = true;
       }
-      const access mode = p.only_read ? access::read : access::update;
-      signature_.operand(offset->count, 0, mode);
-      operands_.push_back({address, operand::whole, mode, false});
-      std::fill_n(bytes_.data() + at, word, std::byte{0});
     }
-    signature_.scalar(bytes_.data(), bytes_.size());
+    // Classes have bytes between their members that nobody sets, and seeds of random numbers: they would make every
+    // launch another one.
+    if (!found && p.size <= word) {
+      signature_.scalar(bytes_of, p.size);
+    }
   }
   /// All arguments of a launch.
   /// @param arguments  (index, parameter) -> const void*: where the bytes of one are; nullptr where they are not given.
@@ -77,7 +80,6 @@ class operand_scan {
 
   signature_builder signature_{""};
   std::vector<operand> operands_{};
-  std::vector<std::byte> bytes_{};  // of one argument, with zeroes in the place of addresses
 };
 
 }  // namespace interpose
