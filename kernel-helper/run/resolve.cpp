@@ -28,7 +28,8 @@ std::atomic<bool> driver_loaded{false};
 
 namespace {
 
-using dlsym_type = void* (*)(void*, const char*);
+using dlsym_type = void* (*)(void*,
+                             const char*) noexcept;  // else a call of it could not be the last thing of a function
 
 /// The C library's own. `dlsym` itself cannot be asked.
 dlsym_type real_dlsym() {
@@ -175,16 +176,29 @@ DEEPUM_ENTRY_1(get_proc_address_v1, "cuGetProcAddress", "cuGetProcAddress", 1103
                  return result;
                });
 
+namespace deepum_run {
+namespace {
+
+/// What a look-up of one of the driver's functions finds; nullptr where that is the C library's to say.
+[[gnu::noinline]] void* answer(void* handle, const char* symbol, const void* caller) {
+  if (deepum::interpose::find_exported(entry_points(), symbol) == nullptr || gets_drivers_own(caller)) {
+    return nullptr;
+  }
+  return stand_in(real_dlsym()(handle, symbol), symbol);
+}
+
+}  // namespace
+}  // namespace deepum_run
+
 // A look-up of the program's. The C library tells RTLD_NEXT by the address that it returns to; so this one must not be
-// on the stack then: what it does not answer itself goes on as a jump, which is what a call in tail position compiles
-// to with optimisation, and what tests/interpose/ looks at.
+// on the stack then. What it does not answer itself goes on as a jump, which is what a call compiles to that is the
+// last thing of a function, with optimisation; tests/interpose/program.c looks.
 extern "C" __attribute__((visibility("default"), optimize("O2"))) void* dlsym(void* handle,
                                                                               const char* symbol) noexcept {
-  const deepum_run::dlsym_type next = deepum_run::real_dlsym();
-  if (symbol[0] != 'c' || symbol[1] != 'u' || handle == RTLD_NEXT ||
-      deepum::interpose::find_exported(deepum_run::entry_points(), symbol) == nullptr ||
-      deepum_run::gets_drivers_own(__builtin_return_address(0))) {
-    return next(handle, symbol);
+  if (symbol[0] == 'c' && symbol[1] == 'u' && handle != RTLD_NEXT) {
+    if (void* const found = deepum_run::answer(handle, symbol, __builtin_return_address(0))) {
+      return found;
+    }
   }
-  return deepum_run::stand_in(next(handle, symbol), symbol);
+  return deepum_run::real_dlsym()(handle, symbol);
 }

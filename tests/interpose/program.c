@@ -374,11 +374,20 @@ static void symbols(void) {
   CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == (void*)cu.alloc);
   CHECK(dlsym(library, "cuThereIsNoSuchThing") == NULL);
   CHECK(dlsym(RTLD_DEFAULT, "strlen") != NULL);
-  // The next one behind this program, not behind the library that was loaded before it.
-  CHECK(dlsym(RTLD_NEXT, "deepum_test_next") == NULL);
-  CHECK(dlsym(RTLD_DEFAULT, "deepum_test_next") != NULL);
+  // The next one behind this program, which is that of the library that was loaded before all others.
+  CHECK(dlsym(RTLD_NEXT, "cuMemAlloc_v2") == (void*)cu.alloc);
+  // A tool that watches the driver gets the driver's own.
+  void* const tool = dlopen("libcupti_stand_in.so", RTLD_NOW);
+  CHECK(tool != NULL);
+  void* (*look_up)(void*, const char*) = dlsym(tool, "profiler_look_up");
+  CHECK(look_up != NULL);
+  void* const own = look_up(library, "cuMemAlloc_v2");
+  CHECK(own != NULL && own != (void*)cu.alloc);
+  CUdeviceptr p = 0;
+  OK(((CUresult(*)(CUdeviceptr*, size_t))own)(&p, block));
+  CHECK(((uint64_t(*)(const char*))of_fake("fake_driver_calls"))("cudaMalloc") == 1);
+  OK(cu.free(p));  // memory that is none of the arena goes back to the driver
 }
-__attribute__((visibility("default"))) void deepum_test_next(void) {}
 
 int main(int argc, char** argv) {
   const char* const wanted = argc > 1 ? argv[1] : "";
