@@ -171,17 +171,27 @@ TEST_CASE("random allocations never overlap, are found again, and leave nothing 
 TEST_CASE("a part begins where an allocation is cut, and nowhere else") {
   allocation_table t(base, 16_MiB, block_size);
   std::vector<liveness_change> changes;
-  const std::uintptr_t p = *t.try_allocate(8_MiB, bytes{256}, changes);
+  const std::uintptr_t p = *t.try_allocate(10_MiB, bytes{256}, changes);
   CHECK(t.cut(p + (4_MiB).count, 2_MiB, 4));
   CHECK_FALSE(t.cut(p + (4_MiB).count, 2_MiB, 4));  // it begins there already
   CHECK_FALSE(t.cut(p, 2_MiB, 4));
-  CHECK(t.cut(p + 512, 2_MiB, 4));
-  CHECK(t.find(p + 511)->span.size == bytes{512});
-  CHECK(t.find(p + 512)->span == byte_span{t.checked(p + 512, bytes{1}), 4_MiB - bytes{512}});
-  CHECK(t.find(p + (4_MiB).count)->span.size == 4_MiB);
+  CHECK(named(t, p + (4_MiB).count - 1) == byte_span{bytes{}, 4_MiB});
+  CHECK(named(t, p + (4_MiB).count) == byte_span{4_MiB, 6_MiB});
+  CHECK(t.cut(p + (2_MiB).count, 2_MiB, 4));
+  CHECK(named(t, p + (3_MiB).count) == byte_span{2_MiB, 2_MiB});
   CHECK(t.cut(p + (6_MiB).count, 2_MiB, 4));
-  CHECK_FALSE(t.cut(p + (7_MiB).count, 2_MiB, 4));  // it has as many parts as it may
-  CHECK(t.find(p + (7_MiB).count)->span.size == 2_MiB);
+  CHECK_FALSE(t.cut(p + (8_MiB).count, 2_MiB, 4));  // it has as many parts as it may
+  CHECK(named(t, p + (9_MiB).count) == byte_span{6_MiB, 4_MiB});
+}
+
+TEST_CASE("places close behind the beginning of a part are taken for the same object") {
+  allocation_table t(base, 16_MiB, block_size);
+  std::vector<liveness_change> changes;
+  const std::uintptr_t p = *t.try_allocate(10_MiB, bytes{256}, changes);
+  CHECK_FALSE(t.cut(p + 1536, 2_MiB, 100));
+  CHECK(t.cut(p + (4_MiB).count, 2_MiB, 100));
+  CHECK_FALSE(t.cut(p + (4_MiB).count + 1536, 2_MiB, 100));
+  CHECK(named(t, p + (4_MiB).count + 1536) == byte_span{4_MiB, 6_MiB});
 }
 
 TEST_CASE("an allocation is not cut where that would make no difference, nor what is none") {
