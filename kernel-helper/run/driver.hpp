@@ -55,7 +55,8 @@ struct own_driver {
 }  // namespace deepum_run
 
 /// Defines a function that stands in for one of the driver's. In its body `real` is the driver's own, and `stream_kind`
-/// the default stream that it means.
+/// the default stream that it means. What is known of it lies in a section of its own, so that all files together are
+/// the table: as constants, since other libraries look functions up before this one's constructors would have run.
 #define DEEPUM_ENTRY(id, symbol, base, since, kind, only, parameters, ...)                                           \
   namespace {                                                                                                        \
   CUresult(*real_##id) parameters = nullptr;                                                                         \
@@ -69,8 +70,7 @@ struct own_driver {
     [[maybe_unused]] auto* const real = real_##id;                                                                   \
     __VA_ARGS__                                                                                                      \
   }                                                                                                                  \
-  __attribute__((section("deepum_entries"), used,                                                                    \
-                 aligned(8))) constinit const deepum::interpose::entry_point entry_of_##id {                         \
+  __attribute__((section("deepum_entries"), used, aligned(8))) const deepum::interpose::entry_point entry_of_##id {  \
     symbol, base, since, deepum::interpose::default_stream::kind, only, reinterpret_cast<void*>(&deepum_entry_##id), \
         reinterpret_cast<void**>(&real_##id)                                                                         \
   }
@@ -83,9 +83,8 @@ struct own_driver {
   DEEPUM_ENTRY(id, symbol, base, since, legacy, false, parameters, __VA_ARGS__); \
   DEEPUM_ENTRY(id##_per_thread, symbol suffix, base, since, per_thread, false, parameters, __VA_ARGS__)
 /// Another base name of the same function.
-#define DEEPUM_ALIAS(id, of, base, since)                                                    \
-  __attribute__((section("deepum_entries"), used,                                            \
-                 aligned(8))) constinit const deepum::interpose::entry_point entry_of_##id { \
-    entry_of_##of.exported, base, since, deepum::interpose::default_stream::legacy, true,    \
-        reinterpret_cast<void*>(&deepum_entry_##of), reinterpret_cast<void**>(&real_##of)    \
+#define DEEPUM_ALIAS(id, of, base, since)                                                                           \
+  __attribute__((section("deepum_entries"), used, aligned(8))) const deepum::interpose::entry_point entry_of_##id { \
+    entry_of_##of.exported, base, since, deepum::interpose::default_stream::legacy, true,                           \
+        reinterpret_cast<void*>(&deepum_entry_##of), reinterpret_cast<void**>(&real_##of)                           \
   }

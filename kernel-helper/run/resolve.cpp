@@ -193,8 +193,13 @@ namespace {
 // A look-up of the program's. The C library tells RTLD_NEXT by the address that it returns to; so this one must not be
 // on the stack then. What it does not answer itself goes on as a jump, which is what a call compiles to that is the
 // last thing of a function, with optimisation; tests/interpose/program.c looks.
-extern "C" __attribute__((visibility("default"), optimize("O2"))) void* dlsym(void* handle,
-                                                                              const char* symbol) noexcept {
+#ifdef __clang__
+#define DEEPUM_OPTIMIZED  // each of its optimisation levels has such jumps
+#else
+#define DEEPUM_OPTIMIZED __attribute__((optimize("O2")))
+#endif
+extern "C" __attribute__((visibility("default"))) DEEPUM_OPTIMIZED void* dlsym(void* handle,
+                                                                               const char* symbol) noexcept {
   if (symbol[0] == 'c' && symbol[1] == 'u' && handle != RTLD_NEXT) {
     if (void* const found = deepum_run::answer(handle, symbol, __builtin_return_address(0))) {
       return found;
