@@ -2,6 +2,7 @@
 
 #include "driver.hpp"
 #include "session.hpp"
+#include <deepum/core/block.hpp>
 #include <deepum/core/location.hpp>
 #include <deepum/error.hpp>
 
@@ -33,6 +34,16 @@ CUresult as_driver_says(const error& e) {
   }
 }
 
+void hint_prefetch(CUdeviceptr p, std::size_t size, bool to_host) {
+  if (session* const s = session_of(p)) {
+    try {
+      s->arena().prefetch(reinterpret_cast<const void*>(p), bytes{size},
+                          to_host ? deepum::location::host() : s->arena().memory().place());
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a hint may fail
+    }
+  }
+}
+
 /// @param managed  The program asks for managed memory.
 CUresult allocate(CUdeviceptr* out, std::size_t size, bool managed) {
   if (out == nullptr || size == 0) {
@@ -53,6 +64,11 @@ CUresult allocate(CUdeviceptr* out, std::size_t size, bool managed) {
     void* const p = s->arena().allocate_bytes(rounded, alignment);
     *out = reinterpret_cast<CUdeviceptr>(p);
     s->memory().add({*out, bytes{size}, managed});
+    // While all that there is fits, pages are made on the device now instead of by faults of the first launch.
+    const deepum::interpose::memory_sizes left = s->memory().sizes();
+    if (!managed && rounded >= deepum::block_size && left.total - left.free <= s->arena().budget()) {
+      hint_prefetch(*out, size, false);
+    }
     return CUDA_SUCCESS;
   } catch (const error& e) {
     return as_driver_says(e);
@@ -134,16 +150,6 @@ bool answer(CUpointer_attribute attribute, void* data, CUdeviceptr p) {
       return true;
     default:
       return false;
-  }
-}
-
-void hint_prefetch(CUdeviceptr p, std::size_t size, bool to_host) {
-  if (session* const s = session_of(p)) {
-    try {
-      s->arena().prefetch(reinterpret_cast<const void*>(p), bytes{size},
-                          to_host ? deepum::location::host() : s->arena().memory().place());
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a hint may fail
-    }
   }
 }
 

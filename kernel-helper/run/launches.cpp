@@ -88,9 +88,12 @@ void cut_at(arena_type& arena, std::span<const operand> operands) {
   }
 }
 
+/// How many threads a launch has.
+using launch_grid = std::array<unsigned, 6>;
+
 template <class Real>
-CUresult launched(CUfunction kernel, CUstream stream, default_stream kind, void** parameters, void** extra,
-                  Real&& real) {
+CUresult launched(CUfunction kernel, const launch_grid& grid, CUstream stream, default_stream kind, void** parameters,
+                  void** extra, Real&& real) {
   session* const s = current_session();
   if (s == nullptr || capturing(stream, kind)) {
     return real();
@@ -99,6 +102,7 @@ CUresult launched(CUfunction kernel, CUstream stream, default_stream kind, void*
   operand_scan& found = of_this_thread<operand_scan>();
   const std::shared_ptr<const kernel_description> known = described(kernel);
   scan(found, s->arena(), *known, parameters, extra);
+  found.add_shape(grid.data(), sizeof grid);
   cut_at(s->arena(), found.operands());
   return launch_as(
       *s, stream, kind, known->name, [&] { return found.signature(); }, found.operands(), false,
@@ -254,12 +258,12 @@ using namespace deepum_run;
 
 DEEPUM_ENTRY_2(launch_kernel, "cuLaunchKernel", "_ptsz", "cuLaunchKernel", 4000,
                (CUfunction f, DEEPUM_GRID, void** parameters, void** extra), {
-                 return launched(f, stream, stream_kind, parameters, extra,
+                 return launched(f, {gx, gy, gz, bx, by, bz}, stream, stream_kind, parameters, extra,
                                  [&] { return real(f, DEEPUM_GRID_ARGUMENTS, parameters, extra); });
                });
 DEEPUM_ENTRY_2(launch_cooperative, "cuLaunchCooperativeKernel", "_ptsz", "cuLaunchCooperativeKernel", 9000,
                (CUfunction f, DEEPUM_GRID, void** parameters), {
-                 return launched(f, stream, stream_kind, parameters, nullptr,
+                 return launched(f, {gx, gy, gz, bx, by, bz}, stream, stream_kind, parameters, nullptr,
                                  [&] { return real(f, DEEPUM_GRID_ARGUMENTS, parameters); });
                });
 DEEPUM_ENTRY_2(launch_kernel_ex, "cuLaunchKernelEx", "_ptsz", "cuLaunchKernelEx", 11060,
@@ -267,8 +271,9 @@ DEEPUM_ENTRY_2(launch_kernel_ex, "cuLaunchKernelEx", "_ptsz", "cuLaunchKernelEx"
                  if (how == nullptr) {
                    return real(how, f, parameters, extra);
                  }
-                 return launched(f, how->hStream, stream_kind, parameters, extra,
-                                 [&] { return real(how, f, parameters, extra); });
+                 return launched(
+                     f, {how->gridDimX, how->gridDimY, how->gridDimZ, how->blockDimX, how->blockDimY, how->blockDimZ},
+                     how->hStream, stream_kind, parameters, extra, [&] { return real(how, f, parameters, extra); });
                });
 DEEPUM_ENTRY_1(launch_multi_device, "cuLaunchCooperativeKernelMultiDevice", "cuLaunchCooperativeKernelMultiDevice",
                9000, (CUDA_LAUNCH_PARAMS * list, unsigned count, unsigned flags), {

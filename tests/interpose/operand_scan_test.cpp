@@ -94,17 +94,18 @@ TEST_CASE("many pointers by value are all found") {
   CHECK(s.operands().size() == 150);
 }
 
-TEST_CASE("numbers make another exact signature, addresses another shape too") {
+TEST_CASE("numbers make no other launch, addresses and another grid do") {
   operand_scan s;
-  const auto signature = [&](std::uintptr_t p, int number) {
+  const auto signature = [&](std::uintptr_t p, int number, int grid) {
     scan(s, kernel_of({{0, 8, false}, {8, 4, false}}), {&p, &number});
+    s.add_shape(&grid, sizeof grid);
     return s.signature();
   };
-  const deepum::launch_signature one = signature(at(0), 1);
-  CHECK(signature(at(0), 1) == one);
-  CHECK(signature(at(0), 2).exact != one.exact);
-  CHECK(signature(at(0), 2).shape == one.shape);
-  CHECK(signature(at(512), 1).shape != one.shape);
+  const deepum::launch_signature one = signature(at(0), 1, 1);
+  CHECK(signature(at(0), 2, 1) == one);
+  CHECK(signature(at(512), 1, 1).shape != one.shape);
+  CHECK(signature(at(0), 1, 2).exact != one.exact);
+  CHECK(signature(at(0), 1, 2).shape == one.shape);
 }
 
 TEST_CASE("bytes of classes that are no addresses do not count: nobody sets what lies between their members") {

@@ -128,7 +128,8 @@ static float first_of(CUdeviceptr p) {
   return value;
 }
 
-/// A step of twelve blocks of memory, again and again, with room for half of them on the device.
+/// A step of twelve blocks of memory, again and again, each time with other numbers, with room for half of them on the
+/// device.
 static void steps(void) {
   enum { count = 12 };
   CUstream s = NULL;
@@ -142,10 +143,14 @@ static void steps(void) {
   OK(cu.in(x[0], ones, block));
   for (int step = 0; step < 30; ++step) {
     for (int i = 1; i < count; ++i)
-      scale(s, x[i], x[i - 1], 2, floats);
+      scale(s, x[i], x[i - 1], 1 + 0.5f * (float)(step % 7), floats);
     OK(cu.wait(s));
   }
-  CHECK(first_of(x[count - 1]) == 2048);
+  float expected = 1;
+  for (int i = 1; i < count; ++i) {
+    expected *= 1 + 0.5f * (float)(29 % 7);
+  }
+  CHECK(first_of(x[count - 1]) == expected);
   for (int i = 0; i < count; ++i)
     OK(cu.free(x[i]));
   OK(cu.end_stream(s));

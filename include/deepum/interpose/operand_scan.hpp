@@ -19,8 +19,8 @@ inline namespace v0 {
 namespace interpose {
 
 /// Operands and signature of a launch out of the bytes of its arguments: each aligned word that is an address in the
-/// arena names what it points into, in classes, tensor maps and packed buffers too. Numbers count for the exact
-/// signature where they are arguments of their own, and not within classes.
+/// arena names what it points into, in classes, tensor maps and packed buffers too. Numbers do not count: a step number
+/// or a seed that is another one in each step would let no launch recur.
 ///
 /// What it cannot tell are sizes, whether a plain pointer is written through, and addresses that lie in memory. So its
 /// operands are hints, which never are a reason for an error (`operand::declared`), and the launch counts as one that
@@ -43,7 +43,6 @@ class operand_scan {
     const auto* const bytes_of = static_cast<const std::byte*>(argument);
     // Words lie at multiples of 8 bytes of the packed arguments, which is where the compiler puts pointers.
     const std::size_t first = (word - p.offset % word) % word;
-    bool found = false;
     for (std::size_t at = first; at + word <= p.size; at += word) {
       const void* address = nullptr;
       std::memcpy(&address, bytes_of + at, word);
@@ -51,15 +50,11 @@ class operand_scan {
         const access mode = p.only_read ? access::read : access::update;
         signature_.operand(offset->count, 0, mode);
         operands_.push_back({address, operand::whole, mode, false});
-        found = true;
       }
     }
-    // Classes have bytes between their members that nobody sets, and seeds of random numbers: they would make every
-    // launch another one.
-    if (!found && p.size <= word) {
-      signature_.scalar(bytes_of, p.size);
-    }
   }
+  /// The shape of a launch, as far as it is no operand.
+  void add_shape(const void* bytes_of, std::size_t count) { signature_.scalar(bytes_of, count); }
   /// All arguments of a launch.
   /// @param arguments  (index, parameter) -> const void*: where the bytes of one are; nullptr where they are not given.
   template <class Arguments, class OffsetOf>

@@ -12,9 +12,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 parser = argparse.ArgumentParser()
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--steps", type=int, default=12)
-parser.add_argument("--layers", type=int, default=12)
+parser.add_argument("--layers", type=int, default=8)
 parser.add_argument("--width", type=int, default=1024)
-parser.add_argument("--batch", type=int, default=4)
+parser.add_argument("--batch", type=int, default=2)
 options = parser.parse_args()
 
 torch.manual_seed(1)
