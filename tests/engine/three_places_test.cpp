@@ -253,6 +253,42 @@ TEST_CASE("a copy that is written while it is made is of no use at the neighbour
   CHECK(b.at(0, here) == copy_state::current);
 }
 
+TEST_CASE("what is to be written by a launch that comes while it moves to the neighbour is there afterwards") {
+  bench b(small);
+  b.fill(blocks(0));
+  b.plan({transfer::evict(neighbour, reason::make_room, blocks(0))});
+  const launch_id l = b.launch({updates(0)});  // waits for the block to come back
+  CHECK_FALSE(b.made->admitted(l, b.stream));
+  b.carry_out_all();
+  CHECK(b.script.map->of(block_id{0}).nowhere() == false);
+  for (int i = 0; i != 10 && !b.made->admitted(l, b.stream); ++i) {
+    b.made->pump();
+    b.carry_out_all();
+  }
+  CHECK(b.made->admitted(l, b.stream));
+  CHECK(b.started() == "move 0+1 DN4, move 0+1 ND5");
+}
+
+TEST_CASE("what the device drops because the neighbour has it is not taken to be on the host") {
+  bench b(small);
+  b.fill(blocks(0));
+  b.plan({transfer::prefetch(neighbour, reason::write_back, blocks(0))});
+  b.carry_out_all();
+  b.started();
+  b.plan({transfer::evict(host, reason::make_room, blocks(0))});
+  CHECK(b.started() == "drop 0+1 DH");
+  b.carry_out_all();
+  CHECK(b.at(0, neighbour) == copy_state::current);
+  CHECK(b.at(0, host) != copy_state::current);
+}
+
+TEST_CASE("a neighbour gets no room for what is nowhere") {
+  bench b(small);
+  b.plan({transfer::prefetch(neighbour, reason::predicted, blocks(20))});
+  CHECK(b.started().empty());
+  CHECK(b.script.map->occupied(neighbour) == 0);
+}
+
 TEST_CASE("the only copy of a neighbour is not dropped, and one that the host has too is") {
   bench b(small);
   b.fill(blocks(0));

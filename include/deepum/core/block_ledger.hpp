@@ -200,14 +200,15 @@ class block_ledger : public block_map {
     take_room(b, at);
     touch_migrated(b, at);
   }
-  /// The same of the device. @param host_copy_stays  The host's copy stays as it was (read-mostly, or home copies
-  /// stay).
-  void arrive(block_id b, bool host_copy_stays, bool whole = true) {
-    arrive_at(b, device_, whole);
+  /// The same where the memory has contents in one place as a rule. @param host_copy_stays  The host's copy stays as it
+  /// was (read-mostly, or home copies stay).
+  void arrive(block_id b, location at, bool host_copy_stays, bool whole = true) {
+    arrive_at(b, at, whole);
     if (!host_copy_stays && copy(b, location::host()).is == block_copy::phase::there) {
       release(b, location::host());
     }
   }
+  void arrive(block_id b, bool host_copy_stays, bool whole = true) { arrive(b, device_, host_copy_stays, whole); }
   /// Room for new contents is there now. They are nowhere until a launch or the host writes them.
   void arrive_empty(block_id b, location at) {
     if (!copy(b, at).holds()) {
@@ -260,6 +261,14 @@ class block_ledger : public block_map {
     release(b, from);
   }
   void depart(block_id b) { depart(b, device_); }
+  /// A place gave the block up for another one, which got the contents as they were at the end: nothing that uses the
+  /// block runs while it leaves.
+  void move_on(block_id b, location from, location to) {
+    if (current(b, from) && copy(b, to).is == block_copy::phase::there) {
+      copy(b, to).generation = record(b).generation;
+    }
+    release(b, from);
+  }
   /// The contents are gone everywhere; all devices gave the block up.
   void discard(block_id b) {
     for_each_copy(b, [&](location l, const block_copy&) { release(b, l); });

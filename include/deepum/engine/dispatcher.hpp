@@ -10,6 +10,7 @@
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/records.hpp>
 #include <deepum/engine/transfer_queues.hpp>
+#include <deepum/units.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -82,11 +83,15 @@ class dispatcher {
   /// That a link is given at a time.
   [[nodiscard]] std::uint64_t most_blocks() const;
   [[nodiscard]] std::uint32_t blocks_left(std::uint8_t via) const;
+  /// Of a transfer that goes on by this route, where there are others.
+  [[nodiscard]] std::uint32_t piece(std::uint8_t via, std::uint32_t count) const;
   /// The block is on the device, and nothing is going to change that.
   [[nodiscard]] bool stays(block_id b) const;
   /// It is not worth to wait until the block may leave: a hold keeps it, which ends when the program likes, or who
   /// wants it asks again anyway.
   [[nodiscard]] bool stays_for_now(block_id b, reason why) const;
+
+  static constexpr bytes bytes_per_piece = 32_MiB;  // longer ones are hardly faster, and are needed as a whole
 
   memory_space& memory_;
   records& state_;

@@ -10,10 +10,12 @@
 #include <deepum/engine/transfer_queue.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -92,6 +94,22 @@ class transfer_queues {
       }
     }
     return best;
+  }
+  /// Blocks of one piece of a transfer of `count`, where it goes by one of several routes: the route's share by its
+  /// rate, so that all of them work on what is needed first. Where there is one route, all of it.
+  /// @param most  That are worth a piece.
+  [[nodiscard]] std::uint32_t piece(std::uint8_t way, std::uint32_t count, std::uint32_t most) const {
+    const route& by = places_.routes()[way];
+    const std::span<const std::uint8_t> ways = places_.between(by.from, by.to);
+    if (ways.size() < 2) {
+      return count;
+    }
+    double all = 0;
+    for (const std::uint8_t each : ways) {
+      all += places_.rate(each);
+    }
+    const auto share = static_cast<std::uint32_t>(std::ceil(count * (places_.rate(way) / all)));
+    return std::clamp(share, 1U, std::max(1U, most));
   }
   /// Blocks that a route is on its way with, on the link that has most.
   [[nodiscard]] std::uint64_t blocks_on(std::uint8_t way) const {

@@ -141,6 +141,11 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
     return true;
   }
   const bool empty = ledger.nowhere(first);
+  if (empty && to != ledger.device()) {
+    ++state_.statistics.dropped;  // nothing is written there, so room alone is of no use
+    advance(t.blocks, 1);
+    return true;
+  }
   const bool at_once = ledger.keeps_home_copy() && empty;  // no copy, so the link does not matter
   if (!t.copies() && !empty) {
     ++state_.statistics.refused;  // a launch would find room where there are contents
@@ -157,7 +162,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
   }
   const bool moves = !at_once && t.releases() && from.is_device();  // a neighbour gives the block back
   const bool beside = !at_once && from == ledger.device();          // launches go on there
-  const std::uint32_t limit = at_once ? most : std::min(most, blocks_left(*via));
+  const std::uint32_t limit = at_once ? most : std::min({most, blocks_left(*via), piece(*via, t.blocks.count)});
   const std::uint32_t run = count_prefix({first, limit}, [&](block_id b) {
     return (keep ? stays(b) : facts_.may_arrive(b, to)) && (!ledger.keeps_home_copy() || ledger.nowhere(b) == empty) &&
            (at_once || source(t, b) == from) && (!beside || facts_.may_copy(b, from, to)) &&
@@ -247,7 +252,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_departure(transfer_queue& q, std::deque<q
   if (!via) {
     return waits_for_link(waiting, from);
   }
-  std::uint32_t limit = at_once ? t.blocks.count : std::min(t.blocks.count, blocks_left(*via));
+  std::uint32_t limit = at_once ? t.blocks.count : std::min(blocks_left(*via), piece(*via, t.blocks.count));
   if (onward) {
     limit = std::min(limit, state_.room(to));
     if (limit == 0) {
@@ -268,7 +273,10 @@ DEEPUM_SEPARATE bool dispatcher::issue_departure(transfer_queue& q, std::deque<q
   transfer piece = take_piece(waiting, run);
   piece.from = from;
   piece.via = *via;
-  piece.contents = at_once ? payload::none : piece.contents;
+  if (at_once) {
+    piece.contents = payload::none;
+    piece.to = location::host();  // whoever has the contents, none is sent any
+  }
   if (const std::uint64_t ticket = start_.begin(q, piece, "an eviction")) {
     for (const block_id b : piece.blocks) {
       if (onward) {
@@ -300,7 +308,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_copy(transfer_queue& q, std::deque<queue_
   if (!via) {
     return waits_for_link(waiting, from);
   }
-  const std::uint32_t run = count_prefix({t.blocks.first, std::min(t.blocks.count, blocks_left(*via))},
+  const std::uint32_t run = count_prefix({t.blocks.first, std::min(blocks_left(*via), piece(*via, t.blocks.count))},
                                          [&](block_id b) { return source(t, b) == from && may_be_copied(b); });
   transfer piece = take_piece(waiting, run);
   piece.from = from;
@@ -381,6 +389,10 @@ DEEPUM_SEPARATE std::uint64_t dispatcher::most_blocks() const {
 
 DEEPUM_SEPARATE std::uint32_t dispatcher::blocks_left(std::uint8_t via) const {
   return static_cast<std::uint32_t>(most_blocks() - std::min(most_blocks(), state_.queues.blocks_on(via)));
+}
+
+DEEPUM_SEPARATE std::uint32_t dispatcher::piece(std::uint8_t via, std::uint32_t count) const {
+  return state_.queues.piece(via, count, state_.ledger.blocks_in(bytes_per_piece));
 }
 
 DEEPUM_SEPARATE bool dispatcher::stays(block_id b) const {

@@ -140,7 +140,7 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
       }
     }
     if (!ledger.keeps_home_copy() && from_host) {
-      ledger.arrive(b, e.host_copy_stays, t != nullptr);
+      ledger.arrive(b, at, e.host_copy_stays, t != nullptr);
     } else if (ledger.nowhere(b) || (t != nullptr && !t->copies())) {
       ledger.arrive_empty(b, at);
       contents_.leave_if_hollow(b);
@@ -168,13 +168,17 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
     if (discarded) {
       contents_.forgotten(b);
     } else if (!to.is_host()) {
-      ledger.release(b, from);  // it was counted when it arrived
+      ledger.move_on(b, from, to);  // it was counted when it arrived
     } else {
       const bool copied = ledger.keeps_home_copy() && t != nullptr
                               ? t->copies()
                               : ledger.current(b, from) && !ledger.current(b, location::host());
       account_.count(way_of(t, from, to), t != nullptr ? t->why : e.why, copied);
-      ledger.depart(b, from);
+      if (!copied && ledger.of(b).current_beside(from)) {
+        ledger.release(b, from);  // it may be a neighbour that has them, and the host gets nothing
+      } else {
+        ledger.depart(b, from);
+      }
     }
   }
   policy_.on_migrated(e.range, to, ledger);
