@@ -38,6 +38,9 @@ ABSL_FLAG(
     "all");
 ABSL_FLAG(deepum_program::budget_flag, budget, {},
           "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint (40%)");
+ABSL_FLAG(std::string, machine, "",
+          "file that says places, links and routes, instead of --budget, --h2d, --d2h and --copy_latency; --schedule "
+          "then is of version 2");
 ABSL_FLAG(double, h2d, 50.8, "rate of the link to the device, in 10^9 bytes a second");
 ABSL_FLAG(double, d2h, 50.8, "rate of the link to the host, in 10^9 bytes a second");
 ABSL_FLAG(absl::Duration, copy_latency, absl::Microseconds(2), "of each copy, whatever its length");
@@ -84,6 +87,7 @@ struct run_options {
   bytes budget{};
   std::int64_t steps = 0;
   link_costs costs{};
+  std::shared_ptr<const machine> on{};  ///< null: a device with one link each way
   std::size_t run_ahead = 1;
 };
 
@@ -144,6 +148,16 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
   options.costs.fault_latency = *latency;
   options.costs.fault_overlap = absl::GetFlag(FLAGS_fault_overlap);
   options.budget = absl::GetFlag(FLAGS_budget).of(block_size * w.blocks);
+  if (const std::string file = absl::GetFlag(FLAGS_machine); !file.empty()) {
+    machine on = read_machine(file);
+    on.fault_latency = options.costs.fault_latency;
+    on.fault_overlap = options.costs.fault_overlap;
+    options.budget = on.budget;
+    options.costs.h2d_gbps = on.rate(location::host(), location::device());
+    options.costs.d2h_gbps = on.rate(location::device(), location::host());
+    options.costs.copy_latency = on.copy_latency;
+    options.on = std::make_shared<const machine>(std::move(on));
+  }
   if (const std::string m = absl::GetFlag(FLAGS_memory);
       m != "auto" && m != "managed" && m != "home-copy" && m != "backed") {  // the last: its old name
     return absl::InvalidArgumentError(absl::StrCat("--memory is auto, managed or home-copy, not '", m, "'"));
@@ -220,14 +234,22 @@ std::vector<nanoseconds> times_of(const replay_result& result) {
 policy_run run_policy(const std::string& policy, const program& what, const run_options& options,
                       schedule_writer* schedule, deepum::trace* trace) {
   const workload& w = *what.workloads.front();
-  replay_options how{
-      .memory = memory_for(policy), .budget = options.budget, .costs = options.costs, .run_ahead = options.run_ahead};
+  replay_options how{.memory = memory_for(policy),
+                     .budget = options.budget,
+                     .costs = options.costs,
+                     .on = options.on,
+                     .run_ahead = options.run_ahead};
   std::unique_ptr<deepum::policy> chooser;
   if (policy == "oracle") {
     chooser = std::make_unique<oracle_policy>(w, options.budget, options.costs);
   } else if (policy == "ideal") {
     chooser = make_policy("auto", {.pre_evict = false});
     how.budget = block_size * what.end_block();
+    if (options.on) {
+      machine large = *options.on;
+      large.budget = how.budget;
+      how.on = std::make_shared<const machine>(std::move(large));
+    }
   } else {
     chooser = make_policy(policy, tuning_for(policy));
   }
@@ -390,8 +412,12 @@ absl::Status run(const std::string& path) {
   if (absl::Status status = json.check(); !status.ok()) return status;
   std::optional<schedule_writer> schedule;
   if (const std::string p = absl::GetFlag(FLAGS_schedule); !p.empty()) {
-    schedule.emplace(p, schedule_header{options->budget, options->costs.h2d_gbps, options->costs.d2h_gbps,
-                                        options->costs.copy_latency});
+    if (options->on) {
+      schedule.emplace(p, *options->on);
+    } else {
+      schedule.emplace(p, schedule_header{options->budget, options->costs.h2d_gbps, options->costs.d2h_gbps,
+                                          options->costs.copy_latency});
+    }
   }
   const std::string trace_path = absl::GetFlag(FLAGS_trace);
   if (!trace_path.empty()) trace::save(trace_path, {});

@@ -3,7 +3,7 @@
 #include <deepum/error.hpp>
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace deepum::replay {
@@ -17,12 +17,25 @@ block_range prefix(block_range range, Predicate&& holds) {
 
 }  // namespace
 
-gpu::gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool keeps_home_copy, schedule_sink sink)
-    : map_(blocks, location::device(), room, um_grid),
+gpu::gpu(std::uint32_t blocks, const machine& what, bool keeps_home_copy, schedule_sink sink)
+    : map_(blocks, what.places, um_grid),
       placed_at_(blocks, -least_stay),
-      costs_(costs),
+      machine_(what),
       keeps_home_copy_(keeps_home_copy),
-      sink_(std::move(sink)) {}
+      sink_(std::move(sink)),
+      lanes_(what.places.routes().size()),
+      links_(machine_) {
+  expects(what.places.runs_on() == location::device(), "launches run on device 0");
+  map_.set_budget(static_cast<std::uint32_t>(what.budget / block_size));
+  // Room is made before it is taken. Of routes that share a link the slower ones begin first, and leave some of it.
+  order_.resize(lanes_.size());
+  std::iota(order_.begin(), order_.end(), std::uint8_t{0});
+  const auto key = [this](std::uint8_t way) {
+    const location to = machine_.places.routes()[way].to;
+    return std::pair{to.is_host() ? 0 : to == here() ? 2 : 1, machine_.places.rate(way)};
+  };
+  std::stable_sort(order_.begin(), order_.end(), [&](std::uint8_t a, std::uint8_t b) { return key(a) < key(b); });
+}
 
 // --- the clock -----------------------------------------------------------------------------------------------------
 
@@ -72,15 +85,12 @@ void gpu::report(const device_event& e) {
   notify();
 }
 
-void gpu::note(schedule_event what, block_range range, nanoseconds length) {
+void gpu::note(schedule_entry entry, nanoseconds length) {
   if (sink_) {
-    sink_({.what = what, .blocks = range, .start = now(), .end = now() + length});
+    entry.start = now();
+    entry.end = now() + length;
+    sink_(entry);
   }
-}
-
-nanoseconds gpu::copy_time(double gbps, std::uint32_t count) const {
-  const double transfer = static_cast<double>(count) * static_cast<double>(block_size.count) / gbps;
-  return costs_.copy_latency + nanoseconds{static_cast<std::int64_t>(std::ceil(transfer))};
 }
 
 // Whatever happened may let something else begin. Faults go first, then room is made, then it is taken.
@@ -91,8 +101,9 @@ void gpu::make_progress() {
   }
   while (std::exchange(progress_again_, false)) {
     serve_fault();
-    work_out();
-    work_in();
+    for (const std::uint8_t way : order_) {
+      machine_.places.routes()[way].to.is_host() ? work_out(way) : work_in(way);
+    }
     try_begin();
   }
   progressing_ = false;
@@ -100,17 +111,24 @@ void gpu::make_progress() {
 
 // --- commands ------------------------------------------------------------------------------------------------------
 
-bool gpu::prefetch(block_range range, std::uint64_t ticket) {
-  in_.queue.push_back({schedule_event::copy_in, range, ticket});
-  make_progress();
+bool gpu::start(const transfer& t, std::uint64_t ticket) {
+  if (t.forgets()) {
+    discard(t, ticket);
+  } else if (t.copies()) {
+    lanes_[t.via].queue.push_back({t, t.blocks, ticket});
+    make_progress();
+  } else if (t.takes_room()) {
+    populate(t.blocks, ticket);
+  } else {
+    drop(t, ticket);
+  }
   return true;
 }
 
-bool gpu::populate(block_range range, std::uint64_t ticket) {
+void gpu::populate(block_range range, std::uint64_t ticket) {
   const bool done = place_where_room(range, ticket);
-  complete({schedule_event::make_new, range, ticket}, done);
+  complete({transfer::populate(here(), reason::issued, range), range, ticket}, done);
   make_progress();
-  return true;
 }
 
 // Returns whether all of it is there now.
@@ -122,7 +140,7 @@ bool gpu::place_where_room(block_range range, std::uint64_t ticket) {
     if (!fits.empty()) {
       place_new(fits, ticket);
     } else {
-      all_there = all_there && map_.resident(range.first) && map_[range.first].moving != motion::leaving;
+      all_there = all_there && map_.resident(range.first) && map_.moving(range.first) != motion::leaving;
     }
     advance(range, std::max(fits.count, 1U));
   }
@@ -132,7 +150,7 @@ bool gpu::place_where_room(block_range range, std::uint64_t ticket) {
 // What could not be done, because a fault took the room, or a launch or the driver has the blocks, is reported when
 // something has ended. The engine learns nothing before: told at once it would ask for the same, and so on without end.
 void gpu::complete(const operation& op, bool done) {
-  if (done || !(in_.busy || out_.busy || running_ || fault_)) {
+  if (done || !(copying() || running_ || fault_)) {
     report(device_event::kind::completed, op.rest, op.ticket);
   } else {
     left_out_.push_back(op);
@@ -141,54 +159,43 @@ void gpu::complete(const operation& op, bool done) {
 
 void gpu::complete_left_out() {
   for (const operation& op : std::exchange(left_out_, {})) {
-    if (op.what == schedule_event::make_new) {
+    if (op.what.takes_room() && !op.what.copies()) {
       (void)place_where_room(op.rest, op.ticket);
     }
     report(device_event::kind::completed, op.rest, op.ticket);
   }
 }
 
-bool gpu::evict(block_range range, std::uint64_t ticket) {
-  out_.queue.push_back({schedule_event::copy_out, range, ticket});
-  make_progress();
-  return true;
-}
-
-bool gpu::clean(block_range range, std::uint64_t ticket) {
-  out_.queue.push_back({schedule_event::copy_clean, range, ticket});
-  make_progress();
-  return true;
-}
-
-bool gpu::drop(block_range range, std::uint64_t ticket) {
-  if (just_placed(range)) {
-    after(least_stay, [this, range, ticket] { (void)drop(range, ticket); });
-    return true;
+void gpu::drop(const transfer& t, std::uint64_t ticket) {
+  if (just_placed(t.blocks)) {
+    after(least_stay, [this, t, ticket] { drop(t, ticket); });
+    return;
   }
-  complete({schedule_event::drop, range, ticket}, give_up(range, ticket, reason::make_room));
+  complete({t, t.blocks, ticket}, give_up(t.blocks, t.from, ticket, reason::make_room));
   make_progress();
-  return true;
 }
 
-bool gpu::discard(block_range range, std::uint64_t ticket) {
-  if (just_placed(range)) {
-    after(least_stay, [this, range, ticket] { (void)discard(range, ticket); });
-    return true;
+void gpu::discard(const transfer& t, std::uint64_t ticket) {
+  if (just_placed(t.blocks)) {
+    after(least_stay, [this, t, ticket] { discard(t, ticket); });
+    return;
   }
-  const bool done = give_up(range, ticket, reason::dead);
-  for (const block_id b : range) {
-    if (!map_.present(b)) {
+  bool done = true;
+  for (unsigned l = 1; l != map_.places(); ++l) {
+    done = give_up(t.blocks, location::at(l), ticket, reason::dead) && done;
+  }
+  for (const block_id b : t.blocks) {
+    if (!map_.of(b).on_any_device()) {
       map_.discard(b);
     }
   }
-  complete({schedule_event::drop, range, ticket}, done);
+  complete({t, t.blocks, ticket}, done);
   make_progress();
-  return true;
 }
 
 // Room is taken without a copy.
 void gpu::place_new(block_range range, std::uint64_t ticket) {
-  note(schedule_event::make_new, range);
+  note({.what = schedule_event::make_new, .blocks = range});
   for (const block_id b : range) {
     keeps_home_copy_ ? map_.arrive_empty(b) : map_.arrive(b, false);
     placed_at_[b.value] = now();
@@ -207,130 +214,174 @@ bool gpu::just_placed(block_range range) const {
 }
 
 // Room is freed without a copy, by those blocks that have any and that nothing uses. Returns whether that was all.
-bool gpu::give_up(block_range range, std::uint64_t ticket, reason why) {
+bool gpu::give_up(block_range range, location at, std::uint64_t ticket, reason why) {
   bool all_gone = true;
   while (!range.empty()) {
-    const block_range gone =
-        prefix(range, [&](block_id b) { return map_.resident(b) && map_[b].moving == motion::none && !in_use(b); });
+    // The room of older contents was free for a referee when they were written.
+    const bool counts = at == here() || map_.current(range.first, at);
+    const block_range gone = prefix(range, [&](block_id b) {
+      return map_.of(b).at(at).holds() && !map_.of(b).in_motion(at) && !(at == here() && in_use(b)) &&
+             (at == here() || map_.current(b, at)) == counts;
+    });
     if (!gone.empty()) {
-      note(schedule_event::drop, gone);
+      if (counts) {
+        note({.what = schedule_event::drop, .blocks = gone, .from = at});
+      }
       for (const block_id b : gone) {
-        map_.drop(b);
+        map_.release(b, at);
       }
       report(device_event::kind::departed, gone, ticket, why);
     } else {
-      all_gone = all_gone && !map_.present(range.first);
+      all_gone = all_gone && !map_.present(range.first, at);
     }
     advance(range, std::max(gone.count, 1U));
   }
   return all_gone;
 }
 
-void gpu::work_in() {
-  while (!in_.busy && !fault_due_ && !in_.queue.empty()) {
-    operation& op = in_.queue.front();
-    if (const block_range there = prefix(op.rest, [&](block_id b) { return map_.resident(b); }); !there.empty()) {
+bool gpu::copying() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const lane& l) { return l.busy; });
+}
+
+// A neighbour's copy may be older by now, or on its way out. What a launch writes is copied from nowhere.
+bool gpu::may_be_read(block_id b, location from, bool released) const {
+  const bool used =
+      (running_ && contains(queue_.front().touched->writes, b)) || (from == here() && released && in_use(b));
+  return map_.of(b).at(from).is == block_copy::phase::there && !used && (!released || !map_.of(b).in_motion(from)) &&
+         (from == here() || map_.current(b, from));
+}
+
+void gpu::work_in(std::uint8_t way) {
+  const location to = machine_.places.routes()[way].to;
+  lane& mine = lanes_[way];
+  while (!mine.busy && !(fault_due_ && to == here()) && !mine.queue.empty() && links_.rate_on(way) > 0) {
+    operation& op = mine.queue.front();
+    const location from = op.what.from;
+    if (const block_range there = prefix(op.rest, [&](block_id b) { return map_.of(b).at(to).holds(); });
+        !there.empty()) {
       report(device_event::kind::arrived, there, op.ticket);
       advance(op.rest, there.count);
     }
-    advance(op.rest, prefix(op.rest, [&](block_id b) { return map_.present(b); }).count);
-    const std::uint32_t most = std::min(op.rest.count, map_.room());
-    const block_range fresh =
-        prefix({op.rest.first, most}, [&](block_id b) { return !map_.present(b) && map_[b].copies.empty(); });
+    advance(op.rest, prefix(op.rest, [&](block_id b) { return map_.present(b, to); }).count);
+    const std::uint32_t most = std::min({op.rest.count, map_.room(to), links_.most_at_once(way)});
+    const block_range fresh = prefix({op.rest.first, to == here() ? most : 0},
+                                     [&](block_id b) { return !map_.present(b) && map_.nowhere(b); });
     if (!fresh.empty()) {
       advance(op.rest, fresh.count);
       place_new(fresh, op.ticket);
       continue;
     }
-    const block_range piece =
-        prefix({op.rest.first, most}, [&](block_id b) { return !map_.present(b) && !map_[b].copies.empty(); });
+    const block_range piece = prefix({op.rest.first, most}, [&](block_id b) {
+      return !map_.present(b, to) && !map_.nowhere(b) && may_be_read(b, from, op.what.releases());
+    });
     const bool fits = op.rest.empty() || !piece.empty();
     advance(op.rest, piece.empty() ? op.rest.count : piece.count);  // what does not fit is left out
     const operation now = op;
     if (op.rest.empty()) {
-      in_.queue.pop_front();
+      mine.queue.pop_front();
     }
     if (piece.empty()) {
       complete(now, fits);
     } else {
-      begin_copy_in(piece, now.ticket, now.rest.empty());
+      transfer t = now.what;
+      t.blocks = piece;
+      t.via = way;
+      begin_copy(t, now.ticket, now.rest.empty());
     }
   }
 }
 
-void gpu::begin_copy_in(block_range range, std::uint64_t ticket, bool last) {
-  const nanoseconds time = copy_time(costs_.h2d_gbps, range.count);
-  note(schedule_event::copy_in, range, time);
-  for (const block_id b : range) {
-    map_.start_arriving(b);
-  }
-  in_.busy = true;
-  after(time, [this, range, ticket, last, began = now()] {
-    in_.busy = false;
-    for (const block_id b : range) {
-      map_.arrive(b, keeps_home_copy_);
-    }
-    report(device_event::kind::arrived, range, ticket, reason::fault, began);
-    if (ticket == 0) {
-      end_fault();
-    } else if (last) {
-      report(device_event::kind::completed, {}, ticket);
-    }
-    complete_left_out();
-    make_progress();
-  });
-}
-
-void gpu::work_out() {
-  while (!out_.busy && !out_.queue.empty()) {
-    operation& op = out_.queue.front();
-    const bool stays = op.what == schedule_event::copy_clean;
+void gpu::work_out(std::uint8_t way) {
+  lane& mine = lanes_[way];
+  while (!mine.busy && !mine.queue.empty() && links_.rate_on(way) > 0) {
+    operation& op = mine.queue.front();
+    const location from = op.what.from;
+    const bool leaves = op.what.releases();
     const auto may_go = [&](block_id b) {
-      const bool used = stays ? running_ && contains(queue_.front().touched->writes, b) : in_use(b);
-      return map_.resident(b) && map_[b].moving == motion::none && !used;
+      return may_be_read(b, from, leaves) && !map_.of(b).in_motion(from) && !map_.of(b).in_motion(location::host());
     };
     bool gone = true;
     advance(op.rest, prefix(op.rest, [&](block_id b) {
                        const bool stuck = !may_go(b);
-                       gone = gone && !(stuck && map_.resident(b));
+                       gone = gone && !(stuck && map_.of(b).at(from).holds());
                        return stuck;
                      }).count);
-    const block_range piece = prefix(op.rest, may_go);
+    const block_range piece = prefix({op.rest.first, std::min(op.rest.count, links_.most_at_once(way))}, may_go);
     advance(op.rest, piece.count);
     const operation now = op;
     if (op.rest.empty()) {
-      out_.queue.pop_front();
+      mine.queue.pop_front();
     }
     if (piece.empty()) {
       complete(now, gone);
     } else {
-      begin_copy_out(now.what, piece, now.ticket, now.rest.empty());
+      transfer t = now.what;
+      t.blocks = piece;
+      t.via = way;
+      begin_copy(t, now.ticket, now.rest.empty());
     }
   }
 }
 
-void gpu::begin_copy_out(schedule_event what, block_range range, std::uint64_t ticket, bool last) {
-  const bool stays = what == schedule_event::copy_clean;
-  const nanoseconds time = copy_time(costs_.d2h_gbps, range.count);
-  note(what, range, time);
-  for (const block_id b : range) {
-    stays ? map_.start_cleaning(b) : map_.start_leaving(b);
+// Ticket 0: for a fault.
+void gpu::begin_copy(const transfer& t, std::uint64_t ticket, bool last) {
+  const double gbps = links_.rate_on(t.via);
+  const nanoseconds time = links_.copy_time(t.via, gbps, t.blocks.count);
+  const bool in = t.from.is_host() && t.to == here();
+  const bool out = t.from == here() && t.to.is_host();
+  note({.what = in                    ? schedule_event::copy_in
+                : out && t.releases() ? schedule_event::copy_out
+                : out                 ? schedule_event::copy_clean
+                                      : schedule_event::move,
+        .blocks = t.blocks,
+        .from = t.from,
+        .to = t.to,
+        .via = t.via,
+        .then = t.then},
+       time);
+  for (const block_id b : t.blocks) {
+    if (!t.to.is_host() || !t.releases()) {
+      map_.start_arriving(b, t.to, t.from);
+    }
+    if (t.releases()) {
+      map_.start_leaving(b, t.from);
+    }
   }
-  out_.busy = true;
-  after(time, [this, range, ticket, last, stays, began = now()] {
-    out_.busy = false;
-    for (const block_id b : range) {
-      stays ? (void)map_.clean(b) : map_.depart(b);
-    }
-    if (!stays) {
-      report(device_event::kind::departed, range, ticket, reason::make_room, began);
-    }
-    if (ticket != 0 && last) {
-      report(device_event::kind::completed, {}, ticket, reason::fault, stays ? began : nanoseconds{});
-    }
+  links_.begin(t.via, gbps);
+  lanes_[t.via].busy = true;
+  after(time, [this, t, ticket, last, gbps, began = now()] {
+    links_.end(t.via, gbps);
+    lanes_[t.via].busy = false;
+    end_copy(t, ticket, last, began);
     complete_left_out();
     make_progress();
   });
+}
+
+void gpu::end_copy(const transfer& t, std::uint64_t ticket, bool last, nanoseconds began) {
+  for (const block_id b : t.blocks) {
+    if (t.from.is_host()) {
+      map_.arrive(b, t.to, keeps_home_copy_);
+    } else if (!t.to.is_host()) {
+      map_.arrive_at(b, t.to);
+    } else if (!t.releases()) {
+      (void)map_.clean(b);
+    }
+    if (t.releases()) {
+      t.to.is_host() ? map_.depart(b, t.from) : map_.release(b, t.from);
+    }
+  }
+  if (!t.to.is_host()) {
+    report(device_event::kind::arrived, t.blocks, ticket, reason::fault, began);
+  }
+  if (t.releases() && t.from.is_device()) {
+    report(device_event::kind::departed, t.blocks, ticket, reason::make_room, began);
+  }
+  if (ticket == 0 && t.to == here()) {
+    end_fault();
+  } else if (ticket != 0 && last) {
+    report(device_event::kind::completed, {}, ticket, reason::fault, t.cleans() ? began : nanoseconds{});
+  }
 }
 
 }  // namespace deepum::replay

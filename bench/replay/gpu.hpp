@@ -1,9 +1,14 @@
 #pragma once
 
+#include "replay/machine.hpp"
 #include "replay/schedule.hpp"
+#include "replay/shared_links.hpp"
 #include "replay/workload.hpp"
 #include <deepum/core/block_ledger.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/topology.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/sim/event_loop.hpp>
@@ -17,17 +22,6 @@
 #include <vector>
 
 namespace deepum::replay {
-
-/// What moving blocks costs on the simulated GPU of a replay.
-struct link_costs {
-  double h2d_gbps = 50.8;           ///< 10^9 bytes a second
-  double d2h_gbps = 50.8;           ///< 10^9 bytes a second
-  nanoseconds copy_latency{2'000};  ///< of each copy, whatever its length
-  nanoseconds fault_latency{0};     ///< from a page fault to the copy that serves it
-  /// Both directions work while a launch's faults are served: while one block comes, the victim of the next one leaves.
-  /// Else one follows the other.
-  bool fault_overlap = false;
-};
 
 /// A launch as the device gets it.
 struct device_launch {
@@ -47,15 +41,17 @@ struct executed_launch {
   nanoseconds ended{};
 };
 
-/// The simulated GPU of a replay: launches of known duration, one link in each direction, blocks that move as a whole.
+/// The simulated GPU of a replay: launches of known duration, links, blocks that move as a whole between the host, the
+/// GPU and neighbours that only hold blocks.
 ///
 /// A launch begins when all its blocks are on the device, and none of them leaves while it runs, or after it faulted.
 /// What the launch at the head of the queue misses, and nothing is bringing, faults: one block after another, and where
 /// there is no room the least recently migrated block that the launch does not use is driven out first, as the driver
-/// of managed memory does. Commands move ranges; those of one direction are carried out in order, one copy at a time,
-/// and a fault goes before the next copy. What cannot be done, because a launch uses the blocks or a fault took the
-/// room, is left out, and reported as completed when a copy, a fault or a launch has ended. Everything that happens
-/// goes into a schedule that a referee can check.
+/// of managed memory does. Commands move ranges; those of one route are carried out in order, one copy at a time, and a
+/// fault goes before the next copy. Routes share links: a copy has the rate that is left on the fullest of its links
+/// when it begins, and waits where that is less than half of what it could be. What cannot be done, because a launch
+/// uses the blocks or a fault took the room, is left out, and reported as completed when a copy, a fault or a launch
+/// has ended. Everything that happens goes into a schedule that a referee can check.
 ///
 /// The engine sees it through `managed_blocks` or `blocks_with_home_copy`. Threads: one.
 class gpu {
@@ -63,10 +59,9 @@ class gpu {
   using schedule_sink = std::function<void(const schedule_entry&)>;
 
   /// @param blocks           Length of the address range.
-  /// @param room             Blocks that fit on the device.
   /// @param keeps_home_copy  The host keeps a copy of what is on the device, which is current until a launch writes;
   ///                         else contents are in one place only, and whatever leaves is copied.
-  gpu(std::uint32_t blocks, std::uint32_t room, link_costs costs, bool keeps_home_copy, schedule_sink sink);
+  gpu(std::uint32_t blocks, const machine& what, bool keeps_home_copy, schedule_sink sink);
   gpu(const gpu&) = delete;
   gpu& operator=(const gpu&) = delete;
 
@@ -96,12 +91,9 @@ class gpu {
   /// @{
   [[nodiscard]] std::uint32_t blocks() const { return map_.size(); }
   [[nodiscard]] std::uint32_t free_rooms() const { return map_.room(); }
-  bool prefetch(block_range range, std::uint64_t ticket);
-  bool populate(block_range range, std::uint64_t ticket);
-  bool evict(block_range range, std::uint64_t ticket);
-  bool clean(block_range range, std::uint64_t ticket);
-  bool drop(block_range range, std::uint64_t ticket);
-  bool discard(block_range range, std::uint64_t ticket);
+  [[nodiscard]] const topology& places() const { return machine_.places; }
+  /// The source is filled in, and the route where contents are copied.
+  bool start(const transfer& t, std::uint64_t ticket);
   void poll(std::vector<device_event>& events);
   void notify();
   /// @}
@@ -110,33 +102,42 @@ class gpu {
   static constexpr nanoseconds least_stay{1000};  // of room taken without a copy: mapping and unmapping take longer
 
   struct operation {
-    schedule_event what = schedule_event::copy_in;
+    transfer what{};
     block_range rest{};  // not yet begun
     std::uint64_t ticket = 0;
   };
+  /// Of a route.
   struct lane {
     std::deque<operation> queue{};
     bool busy = false;
   };
-
   void after(nanoseconds delay, std::function<void()> what);
-  [[nodiscard]] nanoseconds copy_time(double gbps, std::uint32_t count) const;
-  void note(schedule_event what, block_range range, nanoseconds length = {});
+  [[nodiscard]] location here() const { return map_.device(); }
+  [[nodiscard]] bool copying() const;
+  /// The fastest route that is free; nothing where none is.
+  [[nodiscard]] std::optional<std::uint8_t> free_route(location from, location to) const;
+  /// The same for the contents of a block that faulted.
+  [[nodiscard]] std::optional<std::uint8_t> free_route_to(block_id b) const;
+  void note(schedule_entry entry, nanoseconds length = {});
   void report(device_event::kind what, block_range range, std::uint64_t ticket, reason why = reason::fault,
               nanoseconds began = {});
   void report(const device_event& e);
 
   void make_progress();
-  void work_in();
-  void work_out();
-  void begin_copy_in(block_range range, std::uint64_t ticket, bool last);
-  void begin_copy_out(schedule_event what, block_range range, std::uint64_t ticket, bool last);
+  void populate(block_range range, std::uint64_t ticket);
+  void drop(const transfer& t, std::uint64_t ticket);
+  void discard(const transfer& t, std::uint64_t ticket);
+  void work_in(std::uint8_t way);
+  void work_out(std::uint8_t way);
+  [[nodiscard]] bool may_be_read(block_id b, location from, bool released) const;
+  void begin_copy(const transfer& t, std::uint64_t ticket, bool last);
+  void end_copy(const transfer& t, std::uint64_t ticket, bool last, nanoseconds began);
   void place_new(block_range range, std::uint64_t ticket);
   [[nodiscard]] bool just_placed(block_range range) const;
   bool place_where_room(block_range range, std::uint64_t ticket);
   void complete(const operation& op, bool done);
   void complete_left_out();
-  bool give_up(block_range range, std::uint64_t ticket, reason why);
+  bool give_up(block_range range, location at, std::uint64_t ticket, reason why);
   void serve_fault();
   void end_fault();
   [[nodiscard]] bool make_room_for_fault();
@@ -151,15 +152,16 @@ class gpu {
   sim::event_loop loop_{};
   block_ledger map_;
   std::vector<nanoseconds> placed_at_;  // by block: when it got room without a copy
-  link_costs costs_;
+  machine machine_;
   bool keeps_home_copy_;
   schedule_sink sink_;
   std::function<void()> pump_{};
   bool pump_due_ = false;
   std::size_t due_ = 0;  // events
 
-  lane in_{};
-  lane out_{};
+  std::vector<lane> lanes_;  // by route
+  shared_links links_;
+  std::vector<std::uint8_t> order_{};  // of the routes: those to the host, to neighbours, to the device
   std::vector<operation> left_out_{};  // not done, and not reported yet
   std::deque<device_launch> queue_{};
   std::vector<executed_launch> finished_{};
@@ -181,16 +183,25 @@ class gpu {
 class managed_blocks : public memory_space {
  public:
   explicit managed_blocks(gpu& device, const memory_capabilities& can = {})
-      : memory_space(can, block_size),
+      : memory_space(can, block_size, device.places()),
         gpu_(device) {}
 
   [[nodiscard]] std::byte* base() const override { return nullptr; }
   [[nodiscard]] bytes capacity() const override { return block_size * gpu_.blocks(); }
   [[nodiscard]] bytes free_memory() const override { return block_size * gpu_.free_rooms(); }
+  /// The driver copies whatever it moves.
   bool start(const transfer& t, std::uint64_t ticket) override {
-    return !t.cleans() && (t.forgets()      ? gpu_.discard(t.blocks, ticket)
-                           : t.takes_room() ? gpu_.prefetch(t.blocks, ticket)
-                                            : gpu_.evict(t.blocks, ticket));
+    if (t.cleans()) {
+      return false;
+    }
+    transfer did = t;
+    did.then = !t.forgets() && t.from.is_device() ? afterwards::release : t.then;
+    if (!t.forgets() && !t.copies()) {
+      did.contents = payload::current;
+      did.from = t.from == t.to ? location::host() : t.from;
+      did.via = places().cheapest(did.from, did.to);
+    }
+    return gpu_.start(did, ticket);
   }
   bool advise(block_range, advice, location) override { return true; }
   [[nodiscard]] nanoseconds now() const override { return gpu_.now(); }
@@ -213,15 +224,7 @@ class blocks_with_home_copy final : public managed_blocks {
  public:
   explicit blocks_with_home_copy(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}
 
-  bool start(const transfer& t, std::uint64_t ticket) override {
-    if (t.cleans()) {
-      return device().clean(t.blocks, ticket);
-    }
-    if (t.copies() || t.forgets()) {
-      return managed_blocks::start(t, ticket);
-    }
-    return t.takes_room() ? device().populate(t.blocks, ticket) : device().drop(t.blocks, ticket);
-  }
+  bool start(const transfer& t, std::uint64_t ticket) override { return device().start(t, ticket); }
 };
 
 }  // namespace deepum::replay

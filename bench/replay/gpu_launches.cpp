@@ -15,9 +15,9 @@ void gpu::serve_fault() {
   }
   const block_id b = *fault_;
   if (map_.present(b)) {
-    if (map_[b].moving != motion::leaving && map_.resident(b)) {
+    if (map_.moving(b) != motion::leaving && map_.resident(b)) {
       end_fault();
-    } else if (costs_.fault_overlap && map_[b].moving == motion::arriving && map_.room() == 0 && head_misses_more()) {
+    } else if (machine_.fault_overlap && map_.moving(b) == motion::arriving && map_.room() == 0 && head_misses_more()) {
       (void)make_room_for_fault();
     }
     return;  // else it is on its way, or will come back when it has left
@@ -25,14 +25,40 @@ void gpu::serve_fault() {
   if (map_.room() == 0 && !make_room_for_fault()) {
     return;
   }
-  if (map_[b].copies.empty()) {
+  if (map_.nowhere(b)) {
     place_new({b, 1}, 0);
     end_fault();
     progress_again_ = true;
-  } else if (!in_.busy) {
-    begin_copy_in({b, 1}, 0, true);
-    progress_again_ = progress_again_ || costs_.fault_overlap;
+  } else if (const std::optional<std::uint8_t> way = free_route_to(b)) {
+    transfer t = transfer::prefetch(here(), reason::fault, {b, 1});
+    t.from = machine_.places.routes()[*way].from;
+    t.via = *way;
+    begin_copy(t, 0, true);
+    progress_again_ = progress_again_ || machine_.fault_overlap;
   }
+}
+
+std::optional<std::uint8_t> gpu::free_route(location from, location to) const {
+  for (const std::uint8_t way : machine_.places.between(from, to)) {
+    if (!lanes_[way].busy && links_.rate_on(way) > 0) {
+      return way;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint8_t> gpu::free_route_to(block_id b) const {
+  std::optional<std::uint8_t> best;
+  for (unsigned l = 0; l != map_.places(); ++l) {
+    if (location::at(l) == here() || !map_.current(b, location::at(l)) || !may_be_read(b, location::at(l), false)) {
+      continue;
+    }
+    const std::optional<std::uint8_t> way = free_route(location::at(l), here());
+    if (way && (!best || machine_.places.rate(*way) > machine_.places.rate(*best))) {
+      best = way;
+    }
+  }
+  return best;
 }
 
 bool gpu::head_misses_more() const {
@@ -51,7 +77,7 @@ void gpu::end_fault() {
 bool gpu::make_room_for_fault() {
   std::optional<block_id> victim;
   map_.for_each_least_recently_migrated([&](block_id b) {
-    if (map_[b].moving == motion::none && !used_by_head(b)) {
+    if (map_.moving(b) == motion::none && !used_by_head(b)) {
       victim = b;
     }
     return !victim;
@@ -59,19 +85,23 @@ bool gpu::make_room_for_fault() {
   if (!victim) {
     return false;  // something is on its way out, or will be
   }
-  if (keeps_home_copy_ && !map_[*victim].dirty) {
-    if (in_.busy && !map_[*fault_].copies.empty()) {
+  if (keeps_home_copy_ && !map_.dirty(*victim)) {
+    if (!map_.nowhere(*fault_) && !free_route_to(*fault_)) {
       return false;  // room that is freed before it can be taken is taken by others
     }
     if (just_placed({*victim, 1})) {
       after(least_stay, [this] { make_progress(); });
       return false;
     }
-    (void)give_up({*victim, 1}, 0, reason::make_room);
+    (void)give_up({*victim, 1}, here(), 0, reason::make_room);
     return true;
   }
-  if (!out_.busy && map_.leaving() == 0) {
-    begin_copy_out(schedule_event::copy_out, {*victim, 1}, 0, true);
+  const std::optional<std::uint8_t> out = free_route(here(), location::host());
+  if (out && map_.leaving() == 0) {
+    transfer t = transfer::evict(location::host(), reason::make_room, {*victim, 1});
+    t.from = here();
+    t.via = *out;
+    begin_copy(t, 0, true);
   }
   return false;
 }
@@ -96,7 +126,7 @@ bool gpu::in_use(block_id b) const { return (running_ || faulted_) && used_by_he
 // Blocks that were there when the check came by may have left: the last look is at all of them.
 bool gpu::all_there() {
   const device_launch& head = queue_.front();
-  const auto ready = [&](block_id b) { return map_.resident(b) && map_[b].moving != motion::leaving; };
+  const auto ready = [&](block_id b) { return map_.resident(b) && map_.moving(b) != motion::leaving; };
   for (bool from_the_beginning = checked_range_ == 0 && checked_block_ == 0;; from_the_beginning = true) {
     for (; checked_range_ != head.all.size(); ++checked_range_, checked_block_ = 0) {
       const block_range r = head.all[checked_range_];
@@ -113,7 +143,7 @@ bool gpu::all_there() {
             e.range = {b, 1};
             e.at = now();
             report(e);
-            after(costs_.fault_latency, [this] {
+            after(machine_.fault_latency, [this] {
               fault_due_ = true;
               make_progress();
             });
@@ -130,8 +160,8 @@ bool gpu::all_there() {
   }
   for (const block_range r : head.touched->writes) {
     for (std::uint32_t b = r.begin_value(); b != r.end_value(); ++b) {
-      if (map_[block_id{b}].moving == motion::cleaning) {
-        return false;
+      if (map_.of(block_id{b}).in_motion()) {
+        return false;  // a copy of it is under way
       }
     }
   }

@@ -2,6 +2,7 @@
 """The step time that no schedule of a workload can beat, phase by phase: a linear program.
 
 usage: lp_bound.py STEP BUDGET_GIB [H2D_GBPS D2H_GBPS] [--both IN OUT] [--windows N] [--leave-out SHARE] [--copy-latency-ns T] [--blocks-per-copy N]
+       lp_bound.py STEP --machine FILE [--windows N] [--leave-out SHARE]      (places, routes and links: lp_places.py)
 
 STEP is what deepum-step writes: the launches of a step, and what lies between one use of a block and the next (gaps).
 Needs numpy and scipy. Prints one line of JSON; times are ns, bytes are those of one step of the solution found.
@@ -299,9 +300,10 @@ def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0,
 def main():
     parser = argparse.ArgumentParser(description="The step time that no schedule can beat, phase by phase.")
     parser.add_argument("step", help="what deepum-step wrote")
-    parser.add_argument("budget_gib", type=float)
+    parser.add_argument("budget_gib", type=float, nargs="?")
     parser.add_argument("h2d_gbps", type=float, nargs="?", default=50.8)
     parser.add_argument("d2h_gbps", type=float, nargs="?", default=50.8)
+    parser.add_argument("--machine", help="instead of budget and rates: the file of a machine, as schedules of version 2 are made for")
     parser.add_argument("--both", type=float, nargs=2, metavar=("IN", "OUT"), help="GB/s of each direction while the other works too")
     parser.add_argument("--windows", type=int, default=128)
     parser.add_argument("--copy-latency-ns", type=float, default=0, help="of each copy; 0 unless copies are known to be short")
@@ -309,13 +311,20 @@ def main():
     parser.add_argument("--leave-out", type=float, default=0.0, help="share of the blocks that is left out of what is not used, 0 to 1")
     parser.add_argument("--method", default="highs-ipm", choices=("highs-ipm", "highs-ds"), help="of the solver")
     a = parser.parse_args()
-    if not (a.budget_gib > 0 and a.h2d_gbps > 0 and a.d2h_gbps > 0 and a.windows > 0 and a.blocks_per_copy > 0 and a.copy_latency_ns >= 0):
+    if (a.machine is None) == (a.budget_gib is None):
+        raise SystemExit("lp_bound.py: give either a budget or a --machine")
+    if a.machine is None and not (a.budget_gib > 0 and a.h2d_gbps > 0 and a.d2h_gbps > 0 and a.windows > 0 and a.blocks_per_copy > 0 and a.copy_latency_ns >= 0):
         raise SystemExit("lp_bound.py: budget, rates, windows and blocks of a copy are more than 0")
     if a.both and not (0 < a.both[0] <= a.h2d_gbps and 0 < a.both[1] <= a.d2h_gbps):
         raise SystemExit("lp_bound.py: the rates of --both are more than 0, and none is more than that of its direction alone")
     try:
         with open(a.step, encoding="utf-8") as file:
             step = Step(json.load(file))
+        if a.machine is not None:
+            import lp_places
+
+            print(json.dumps(lp_places.lp_places(step, lp_places.read_machine(a.machine), a.windows, leave_out=a.leave_out, method=a.method)))
+            return
         budget = int(a.budget_gib * GIB / step.block_bytes)
         result = lp_bound(step, budget, a.h2d_gbps, a.d2h_gbps, a.windows, a.copy_latency_ns, a.blocks_per_copy, a.leave_out, a.method, a.both)
     except (OSError, ValueError, RuntimeError) as error:

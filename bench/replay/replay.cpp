@@ -76,13 +76,12 @@ void check_fits(const program& what, bytes budget) {
 template <class Memory>
 class replayer {
  public:
-  replayer(const program& what, std::unique_ptr<policy> chooser, const replay_options& options)
+  replayer(const program& what, std::unique_ptr<policy> chooser, const replay_options& options, const machine& on)
       : what_(what),
         options_(options),
-        gpu_(what.end_block(), static_cast<std::uint32_t>(options.budget / block_size), options.costs,
-             options.memory == replay_memory::home_copy, options.schedule),
+        gpu_(what.end_block(), on, options.memory == replay_memory::home_copy, options.schedule),
         memory_(gpu_),
-        engine_(memory_, std::move(chooser), {.budget = options.budget, .headroom = {}, .observer = options.observer}) {
+        engine_(memory_, std::move(chooser), {.budget = on.budget, .headroom = {}, .observer = options.observer}) {
     gpu_.attach([this] { engine_.pump(); });
     live_.resize(gpu_.blocks());
     freed_after_.resize(gpu_.blocks());
@@ -291,11 +290,12 @@ class replayer {
 }  // namespace
 
 replay_result replay(const program& what, std::unique_ptr<policy> chooser, const replay_options& options) {
-  check_fits(what, options.budget);
+  const machine on = options.on ? *options.on : one_device(options.budget, options.costs);
+  check_fits(what, on.budget);
   if (options.memory == replay_memory::home_copy) {
-    return replayer<blocks_with_home_copy>(what, std::move(chooser), options).run();
+    return replayer<blocks_with_home_copy>(what, std::move(chooser), options, on).run();
   }
-  return replayer<managed_blocks>(what, std::move(chooser), options).run();
+  return replayer<managed_blocks>(what, std::move(chooser), options, on).run();
 }
 
 }  // namespace deepum::replay

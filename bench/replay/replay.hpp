@@ -26,9 +26,10 @@ enum class replay_memory : std::uint8_t {
 
 struct replay_options {
   replay_memory memory = replay_memory::home_copy;
-  bytes budget{};
+  bytes budget{};  ///< and these, of a device with one link each way
   link_costs costs{};
-  std::size_t run_ahead = 1;  ///< launches that the host enqueues beyond the executing one
+  std::shared_ptr<const machine> on{};  ///< instead: the machine that it runs on
+  std::size_t run_ahead = 1;            ///< launches that the host enqueues beyond the executing one
   /// Takes everything that happens. Empty: nobody.
   gpu::schedule_sink schedule{};
   /// As `engine_options::observer`. Empty: nobody.

@@ -3,6 +3,7 @@
 #include "json_lines.hpp"
 #include <deepum/error.hpp>
 
+#include <nlohmann/json.hpp>
 #include <zlib.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace deepum::replay {
@@ -87,7 +89,12 @@ schedule_entry parse_entry(const json_line& line) {
   return e;
 }
 
-bool is_copy(schedule_event what) { return what <= schedule_event::copy_clean; }
+bool is_copy(schedule_event what) { return what <= schedule_event::copy_clean || what == schedule_event::move; }
+
+// As the format has it: a name, or a number.
+void put_place(line_builder& line, location l) {
+  l.is_host() ? line << "\"host\"" : line << l.index() - location::device(0).index();
+}
 
 }  // namespace
 
@@ -118,9 +125,37 @@ std::string schedule_line(const schedule_entry& e) {
   return line.take();
 }
 
+std::string schedule_line(const schedule_entry& e, const machine& on) {
+  if (e.what == schedule_event::drop) {
+    line_builder line;
+    line << "{\"drop\":" << e.blocks.begin_value() << ",\"count\":" << e.blocks.count << ",\"at\":" << e.start.count()
+         << ",\"place\":";
+    put_place(line, e.from);
+    line << "}\n";
+    return line.take();
+  }
+  if (!is_copy(e.what)) {
+    return schedule_line(e);
+  }
+  line_builder line;
+  line << "{\"copy\":\"move\",\"block\":" << e.blocks.begin_value() << ",\"count\":" << e.blocks.count << ",\"from\":";
+  put_place(line, e.from);
+  line << ",\"to\":";
+  put_place(line, e.to);
+  const char* before = ",\"route\":[";
+  on.places.routes()[e.via].for_each_link([&](std::uint8_t l) {
+    line << before << nlohmann::json(on.names[l]).dump();
+    before = ",";
+  });
+  line << "],\"then\":\"" << (e.then == afterwards::keep ? "keep" : "release") << "\",\"start\":" << e.start.count()
+       << ",\"end\":" << e.end.count() << "}\n";
+  return line.take();
+}
+
 struct schedule_writer::file {
   std::string path;
   gzFile handle = nullptr;
+  std::optional<machine> on{};  // version 2
   nanoseconds in_end{};
   nanoseconds out_end{};
 
@@ -145,13 +180,21 @@ struct schedule_writer::file {
 
 schedule_writer::schedule_writer(const std::string& path, const schedule_header& header)
     : file_(std::make_unique<file>()) {
+  open(path, schedule_line(header));
+}
+schedule_writer::schedule_writer(const std::string& path, const machine& on) : file_(std::make_unique<file>()) {
+  file_->on = on;
+  open(path, "{\"deepum_schedule\":2}\n");
+}
+
+void schedule_writer::open(const std::string& path, const std::string& header) {
   file_->path = path;
   errno = 0;
   file_->handle = gzopen(path.c_str(), path.ends_with(".gz") ? "wb6" : "wbT");
   if (file_->handle == nullptr) {
     file_->fail("gzopen");
   }
-  file_->put(schedule_line(header));
+  file_->put(header);
 }
 schedule_writer::~schedule_writer() = default;
 schedule_writer::schedule_writer(schedule_writer&&) noexcept = default;
@@ -161,6 +204,11 @@ void schedule_writer::write(const schedule_entry& e) {
   expects(file_ != nullptr, "a schedule is written to that is finished");
   expects(e.end >= e.start && e.start >= nanoseconds{}, "a schedule has an event that ends before it starts");
   expects(e.what == schedule_event::launch || !e.blocks.empty(), "a schedule moves no blocks");
+  if (file_->on) {
+    file_->put(schedule_line(e, *file_->on));
+    return;
+  }
+  expects(e.what != schedule_event::move, "a schedule of version 1 knows one device");
   if (is_copy(e.what)) {
     nanoseconds& link_end = e.what == schedule_event::copy_in ? file_->in_end : file_->out_end;
     expects(e.start >= link_end, "copies of one direction overlap in a schedule");

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "replay/machine.hpp"
 #include <deepum/core/block.hpp>
+#include <deepum/core/location.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/units.hpp>
 
 #include <cstdint>
@@ -29,6 +32,7 @@ enum class schedule_event : std::uint8_t {
   drop,        ///< room is freed at `start` without a copy
   make_new,    ///< room is taken at `start` without a copy, for contents that are about to be overwritten
   launch,      ///< runs from `start` to `end`
+  move,        ///< any other copy, from or to a neighbour
 };
 
 struct schedule_entry {
@@ -37,7 +41,11 @@ struct schedule_entry {
   std::uint32_t kernel = 0;  ///< of a launch: its place in the step
   std::uint32_t step = 0;    ///< of a launch
   nanoseconds start{};
-  nanoseconds end{};  ///< of a copy or launch; equal to `start` for the others
+  nanoseconds end{};                   ///< of a copy or launch; equal to `start` for the others
+  location from = location::device();  ///< of a copy; of a drop: where room is freed
+  location to = location::host();      ///< of a copy
+  std::uint8_t via = 0;                ///< of a copy: its route, by number
+  afterwards then = afterwards::keep;  ///< of a copy: what the source has when it is over
 
   friend bool operator==(const schedule_entry&, const schedule_entry&) = default;
 };
@@ -49,22 +57,27 @@ struct schedule {
   friend bool operator==(const schedule&, const schedule&) = default;
 };
 
-/// A line of a schedule in format version 1, with the end of the line.
+/// A line of a schedule in format version 1, with the end of the line. It knows no moves.
 [[nodiscard]] std::string schedule_line(const schedule_header& header);
 [[nodiscard]] std::string schedule_line(const schedule_entry& entry);
+/// The same in version 2, which names places and links.
+[[nodiscard]] std::string schedule_line(const schedule_entry& entry, const machine& on);
 
-/// Writes a schedule in format version 1, JSON Lines that the referee checks; packed where the path ends in ".gz".
+/// Writes a schedule, JSON Lines that the referee checks; packed where the path ends in ".gz".
 ///
 /// A file that was not finished is removed. Not synchronised.
 class schedule_writer {
  public:
+  /// In format version 1.
   /// @errors  `status::io_failure` where the file cannot be written.
   schedule_writer(const std::string& path, const schedule_header& header);
+  /// In version 2. @param on  Where the entries happen; copied.
+  schedule_writer(const std::string& path, const machine& on);
   ~schedule_writer();
   schedule_writer(schedule_writer&&) noexcept;
   schedule_writer& operator=(schedule_writer&&) noexcept;
 
-  /// Appends one line. Copies of one direction come in the order of time and do not overlap.
+  /// Appends one line. In version 1 copies of one direction come in the order of time and do not overlap.
   /// @errors  `status::io_failure`.
   void write(const schedule_entry& entry);
 
@@ -74,6 +87,9 @@ class schedule_writer {
 
  private:
   struct file;
+
+  void open(const std::string& path, const std::string& header);
+
   std::unique_ptr<file> file_;
 };
 

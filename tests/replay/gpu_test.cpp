@@ -24,9 +24,10 @@ constexpr double block_bytes = 2097152.0;
 constexpr link_costs costs{block_bytes / 1000, block_bytes / 2000, nanoseconds{100}, nanoseconds{50}};
 
 /// A device, and what it did, in words.
-struct machine {
-  machine(std::uint32_t room, bool keeps_home_copy, link_costs how = costs)
-      : device(32, room, how, keeps_home_copy, [this](const schedule_entry& e) { entries.push_back(e); }) {
+struct bench {
+  bench(std::uint32_t room, bool keeps_home_copy, link_costs how = costs)
+      : device(32, one_device(room * block_size, how), keeps_home_copy,
+               [this](const schedule_entry& e) { entries.push_back(e); }) {
     for (std::uint32_t b = 0; b != 16; ++b) {
       device.put_on_host(block_id{b});  // the blocks from 16 on are new
     }
@@ -41,6 +42,23 @@ struct machine {
                    .duration = ns(duration),
                    .kernel = static_cast<std::uint32_t>(launches - 1)});
   }
+  void start(transfer t, std::uint64_t ticket) {
+    t.from = t.to == location::device() ? location::host() : location::device();
+    t.via = device.places().cheapest(t.from, t.to);
+    device.start(t, ticket);
+  }
+  void prefetch(block_range r, std::uint64_t ticket) {
+    start(transfer::prefetch(location::device(), reason::issued, r), ticket);
+  }
+  void populate(block_range r, std::uint64_t ticket) {
+    start(transfer::populate(location::device(), reason::issued, r), ticket);
+  }
+  void evict(block_range r, std::uint64_t ticket) {
+    start(transfer::evict(location::host(), reason::make_room, r), ticket);
+  }
+  void clean(block_range r, std::uint64_t ticket) { start(transfer::clean(reason::write_back, r), ticket); }
+  void drop(block_range r, std::uint64_t ticket) { start(transfer::drop(reason::make_room, r), ticket); }
+  void discard(block_range r, std::uint64_t ticket) { start(transfer::discard(reason::dead, r), ticket); }
   void settle() {
     while (!device.quiet()) {
       device.run_next();
@@ -80,10 +98,10 @@ struct machine {
 using kind = device_event::kind;
 
 TEST_CASE("a launch begins when all its blocks are there") {
-  machine m(8, true);
+  bench m(8, true);
   m.launch({blocks(0, 2), blocks(4)}, {});
-  m.device.prefetch(blocks(0, 2), 1);
-  m.device.prefetch(blocks(4), 2);
+  m.prefetch(blocks(0, 2), 1);
+  m.prefetch(blocks(4), 2);
   m.settle();
   CHECK(m.story() == "in 0+2 0-2100; in 4 2100-3200; launch 3200-3700");
   CHECK(m.count(kind::completed, 1) == 1);
@@ -95,24 +113,24 @@ TEST_CASE("a launch begins when all its blocks are there") {
 }
 
 TEST_CASE("copies of one direction come one at a time, and the directions do not wait for each other") {
-  machine m(8, true);
-  m.device.prefetch(blocks(0, 3), 1);
+  bench m(8, true);
+  m.prefetch(blocks(0, 3), 1);
   m.settle();
   m.launch({}, {blocks(0, 2)});
   m.settle();
   m.entries.clear();
-  m.device.evict(blocks(0), 2);
-  m.device.clean(blocks(1), 3);
-  m.device.prefetch(blocks(8), 4);
-  m.device.prefetch(blocks(9), 5);
+  m.evict(blocks(0), 2);
+  m.clean(blocks(1), 3);
+  m.prefetch(blocks(8), 4);
+  m.prefetch(blocks(9), 5);
   m.settle();
   CHECK(m.story() == "out 0 3600-5700; in 8 3600-4700; in 9 4700-5800; clean 1 5700-7800");
 }
 
 TEST_CASE("faults are served one after another, after their latency, and before the next copy") {
-  machine m(8, true);
-  m.device.prefetch(blocks(10), 1);
-  m.device.prefetch(blocks(11), 2);
+  bench m(8, true);
+  m.prefetch(blocks(10), 1);
+  m.prefetch(blocks(11), 2);
   m.launch({blocks(0), blocks(5)}, {blocks(16)});
   m.settle();
   // The second prefetch has to wait for the fault that was due in the meantime.
@@ -123,8 +141,8 @@ TEST_CASE("faults are served one after another, after their latency, and before 
 
 TEST_CASE("a fault drives out the least recently migrated block that the launch does not use") {
   const auto run = [](bool keeps_home_copy, bool written) {
-    machine m(3, keeps_home_copy);
-    m.device.prefetch(blocks(0, 3), 1);
+    bench m(3, keeps_home_copy);
+    m.prefetch(blocks(0, 3), 1);
     m.settle();
     if (written) {
       m.launch({}, {blocks(1)});
@@ -141,15 +159,15 @@ TEST_CASE("a fault drives out the least recently migrated block that the launch 
 }
 
 TEST_CASE("none of its blocks leaves while a launch runs, and commands for them are completed when it has ended") {
-  machine m(8, true);
-  m.device.prefetch(blocks(0, 4), 1);
+  bench m(8, true);
+  m.prefetch(blocks(0, 4), 1);
   m.settle();
   m.entries.clear();
   m.launch({blocks(0)}, {blocks(1)}, 500);
-  m.device.evict(blocks(0, 3), 2);
-  m.device.drop(blocks(0), 3);
-  m.device.clean(blocks(1), 4);
-  m.device.discard(blocks(1), 5);
+  m.evict(blocks(0, 3), 2);
+  m.drop(blocks(0), 3);
+  m.clean(blocks(1), 4);
+  m.discard(blocks(1), 5);
   m.device.poll(m.events);
   for (std::uint64_t ticket = 2; ticket != 6; ++ticket) {
     CHECK(m.count(kind::completed, ticket) == 0);
@@ -162,13 +180,13 @@ TEST_CASE("none of its blocks leaves while a launch runs, and commands for them 
 }
 
 TEST_CASE("a launch that has faulted keeps what it has got") {
-  machine m(4, true);
-  m.device.prefetch(blocks(0, 2), 1);
+  bench m(4, true);
+  m.prefetch(blocks(0, 2), 1);
   m.settle();
   m.entries.clear();
   m.launch({blocks(0), blocks(5)}, {});
-  m.device.drop(blocks(0), 2);
-  m.device.drop(blocks(1), 3);
+  m.drop(blocks(0), 2);
+  m.drop(blocks(1), 3);
   m.settle();
   CHECK(m.story() == "drop 1 2100; in 5 2150-3250; launch 3250-3750");
   CHECK(m.count(kind::completed, 2) == 1);
@@ -176,10 +194,10 @@ TEST_CASE("a launch that has faulted keeps what it has got") {
 
 TEST_CASE("a launch that writes a block waits for the copy that cleans it, one that reads it does not") {
   for (const bool writes : {false, true}) {
-    machine m(4, true);
-    m.device.prefetch(blocks(0), 1);
+    bench m(4, true);
+    m.prefetch(blocks(0), 1);
     m.settle();
-    m.device.clean(blocks(0), 2);
+    m.clean(blocks(0), 2);
     writes ? m.launch({}, {blocks(0)}) : m.launch({blocks(0)}, {});
     m.settle();
     CHECK(m.story() == (writes ? "in 0 0-1100; clean 0 1100-3200; launch 3200-3700"
@@ -188,15 +206,15 @@ TEST_CASE("a launch that writes a block waits for the copy that cleans it, one t
 }
 
 TEST_CASE("room is taken and given up without a copy at once, but for room that was only just taken") {
-  machine m(3, true);
-  m.device.populate(blocks(16, 2), 1);
-  m.device.prefetch(blocks(17, 2), 2);  // the second of them is new too
-  m.device.prefetch(blocks(20), 3);     // there is no room for it
+  bench m(3, true);
+  m.populate(blocks(16, 2), 1);
+  m.prefetch(blocks(17, 2), 2);  // the second of them is new too
+  m.prefetch(blocks(20), 3);     // there is no room for it
   CHECK(m.story() == "new 16+2 0; new 18 0");
-  m.device.discard(blocks(16), 4);
+  m.discard(blocks(16), 4);
   CHECK(m.entries.size() == 2);
   m.settle();
-  m.device.drop(blocks(17, 2), 5);
+  m.drop(blocks(17, 2), 5);
   CHECK(m.story() == "new 16+2 0; new 18 0; drop 16 1000; drop 17+2 1000");
   m.settle();
   CHECK(m.device.free_rooms() == 3);
@@ -206,9 +224,9 @@ TEST_CASE("room is taken and given up without a copy at once, but for room that 
 }
 
 TEST_CASE("what finds no room is completed when something has ended, and not before") {
-  machine m(2, true);
-  m.device.prefetch(blocks(0), 1);
-  m.device.populate(blocks(16, 2), 2);
+  bench m(2, true);
+  m.prefetch(blocks(0), 1);
+  m.populate(blocks(16, 2), 2);
   m.device.poll(m.events);
   CHECK(m.count(kind::completed, 2) == 0);
   m.settle();
@@ -217,22 +235,22 @@ TEST_CASE("what finds no room is completed when something has ended, and not bef
 }
 
 TEST_CASE("commands for blocks that are away, or there already, are completed at once") {
-  machine m(4, true);
-  m.device.evict(blocks(0, 2), 1);
-  m.device.clean(blocks(0, 2), 2);
-  m.device.drop(blocks(0, 2), 3);
+  bench m(4, true);
+  m.evict(blocks(0, 2), 1);
+  m.clean(blocks(0, 2), 2);
+  m.drop(blocks(0, 2), 3);
   m.device.poll(m.events);
   CHECK(m.count(kind::completed, 1) + m.count(kind::completed, 2) + m.count(kind::completed, 3) == 3);
-  m.device.prefetch(blocks(0, 2), 4);
+  m.prefetch(blocks(0, 2), 4);
   m.settle();
-  m.device.prefetch(blocks(0, 2), 5);
+  m.prefetch(blocks(0, 2), 5);
   m.device.poll(m.events);
   CHECK(m.count(kind::completed, 5) == 1);
   CHECK(m.entries.size() == 1);
 }
 
 TEST_CASE("launches run in order, and stalls are counted from when one could have begun") {
-  machine m(4, true);
+  bench m(4, true);
   m.launch({blocks(0)}, {});
   m.launch({blocks(0)}, {});
   CHECK(m.device.queued() == 2);
@@ -247,21 +265,21 @@ TEST_CASE("launches run in order, and stalls are counted from when one could hav
 }
 
 TEST_CASE("the pump runs once for all that it was notified of") {
-  machine m(4, true);
+  bench m(4, true);
   int pumps = 0;
   m.device.attach([&] { ++pumps; });
   m.device.notify();
   m.device.notify();
   m.settle();
   CHECK(pumps == 1);
-  m.device.prefetch(blocks(0), 1);
+  m.prefetch(blocks(0), 1);
   m.settle();
   CHECK(pumps == 2);  // it arrived, and the command was completed
 }
 
 TEST_CASE("a prefetch waits while a fault waits for room") {
-  machine m(3, true);
-  m.device.prefetch(blocks(0, 3), 1);
+  bench m(3, true);
+  m.prefetch(blocks(0, 3), 1);
   m.settle();
   m.launch({}, {blocks(0, 3)});
   m.settle();
@@ -269,7 +287,7 @@ TEST_CASE("a prefetch waits while a fault waits for room") {
   while (m.entries.back().what != schedule_event::copy_out) {
     m.device.run_next();
   }
-  m.device.prefetch(blocks(9), 2);
+  m.prefetch(blocks(9), 2);
   m.settle();
   const auto at = [&](kind what, block_range range, std::uint64_t ticket) {
     return std::find_if(m.events.begin(), m.events.end(), [&](const device_event& e) {
@@ -281,9 +299,9 @@ TEST_CASE("a prefetch waits while a fault waits for room") {
 }
 
 TEST_CASE("what the host has is dropped for a fault when the link is free for it, and not before") {
-  machine m(3, true);
+  bench m(3, true);
   for (std::uint32_t b = 0; b != 3; ++b) {
-    m.device.prefetch(blocks(b), 1 + b);
+    m.prefetch(blocks(b), 1 + b);
   }
   while (m.entries.size() != 3) {
     m.device.run_next();

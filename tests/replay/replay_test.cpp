@@ -106,8 +106,7 @@ recorded record(const program& what, std::string_view name, const policy_options
     r.wrong = e.what();
     return r;
   }
-  const auto budget = static_cast<std::uint32_t>(how.budget / block_size);
-  r.wrong = schedule_checker(what, budget, how.costs).check(r.entries);
+  r.wrong = schedule_checker(what, how.on ? *how.on : one_device(how.budget, how.costs)).check(r.entries);
   if (r.wrong.empty() && r.result.turns.size() != what.turns.size()) {
     r.wrong = "there are turns without a time";
   }

@@ -1,12 +1,14 @@
 #pragma once
 
-#include "replay/gpu.hpp"
+#include "replay/machine.hpp"
 #include "replay/program.hpp"
 #include "replay/schedule.hpp"
+#include <deepum/core/location.hpp>
+#include <deepum/core/topology.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,16 +27,20 @@ using namespace deepum::replay;
 /// other, so that what is lost or stale is found where it is used, whatever became of it before.
 class schedule_checker {
  public:
-  schedule_checker(const program& what, std::uint32_t budget, const link_costs& costs)
+  schedule_checker(const program& what, const machine& on)
       : what_(what),
-        budget_(budget),
-        costs_(costs),
+        machine_(on),
+        loads_(on.places.links().size()),
         blocks_(what.end_block()) {
+    for (unsigned l = 1; l != on.places.places(); ++l) {
+      budgets_[l] = static_cast<std::uint32_t>(on.places.budget(location::at(l)) / block_size);
+    }
+    budgets_[here] = static_cast<std::uint32_t>(on.budget / block_size);
     for (const auto& w : what.workloads) {
       each(w->persistent, [&](std::uint32_t b) {
         blocks_[b].alive = true;
         blocks_[b].persists = true;
-        blocks_[b].on_host = blocks_[b].newest;
+        blocks_[b].at[0] = {place::there, blocks_[b].newest, 0};
       });
     }
   }
@@ -59,9 +65,6 @@ class schedule_checker {
     return wrong_;
   }
 
-  /// Most blocks that took room at a time.
-  [[nodiscard]] std::uint32_t peak() const { return peak_; }
-
  private:
   // In the order in which things of one moment happen.
   enum class happening : std::uint8_t { end, drop, begin, launch, instant_finish };
@@ -71,17 +74,21 @@ class schedule_checker {
     std::size_t entry = 0;
   };
   enum class place : std::uint8_t { away, arriving, there };
-  struct block {
-    std::uint64_t newest = 1;     // version of the contents
-    std::uint64_t on_host = 0;    // that the host has; 0: none
-    std::uint64_t on_device = 0;  // that the device has
+  struct copy {
     place where = place::away;
-    bool going = false;  // is being copied to the host
+    std::uint64_t version = 0;  // of the contents; 0: none
+    unsigned readers = 0;       // copies of it under way
+  };
+  struct block {
+    std::uint64_t newest = 1;  // version of the contents
+    std::array<copy, location::limit> at{};
+    unsigned copies = 0;  // under way
     bool alive = false;
     bool persists = false;
     bool read = false;  // by the launch that is running
     bool written = false;
   };
+  static constexpr unsigned here = location::device().index();
 
   void fail(const schedule_entry& e, const std::string& why) {
     if (wrong_.empty()) {
@@ -101,11 +108,9 @@ class schedule_checker {
   void add(const schedule_entry& e, std::size_t i, std::vector<moment>& moments) {
     switch (e.what) {
       case schedule_event::copy_in:
-        time_copy(e, costs_.h2d_gbps, in_free_);
-        break;
       case schedule_event::copy_out:
       case schedule_event::copy_clean:
-        time_copy(e, costs_.d2h_gbps, out_free_);
+      case schedule_event::move:
         break;
       case schedule_event::drop:
         moments.push_back({e.start, happening::drop, i});
@@ -121,15 +126,33 @@ class schedule_checker {
     moments.push_back({e.start, happening::begin, i});
     moments.push_back({e.end, happening::end, i});
   }
-  void time_copy(const schedule_entry& e, double gbps, nanoseconds& free) {
-    if (e.start < free) {
-      fail(e, "two copies in one direction at a time");
-    }
-    free = e.end;
-    const double least = static_cast<double>(costs_.copy_latency.count()) +
-                         static_cast<double>(e.blocks.count) * static_cast<double>(block_size.count) / gbps;
-    if (static_cast<double>((e.end - e.start).count()) < least - 1) {
+  /// Bytes and latency are spread evenly over the time of a copy, and no link carries more than it can.
+  void load(const schedule_entry& e, bool begins) {
+    const double slowest = machine_.places.rate(e.via);
+    const double work = static_cast<double>(e.blocks.count) * static_cast<double>(block_size.count) +
+                        static_cast<double>(machine_.copy_latency.count()) * slowest;
+    const double rate = work / (static_cast<double>((e.end - e.start).count()) + 1);
+    if (rate > slowest) {
       fail(e, "a copy is faster than the link");
+    }
+    const route& way = machine_.places.routes()[e.via];
+    if (way.from != e.from || way.to != e.to) {
+      fail(e, "a copy by a route that leads elsewhere");
+    }
+    constexpr double about = 1.0001;
+    way.for_each_link([&](std::uint8_t l) {
+      loads_[l] += begins ? rate : -rate;
+      if (loads_[l] > machine_.places.links()[l].rate * about) {
+        fail(e, "link " + machine_.names[l] + " carries more than it can");
+      }
+    });
+    for (const link_cap& cap : machine_.caps) {
+      double all = 0;
+      for (const std::uint8_t l : cap.links)
+        all += loads_[l];
+      if (all > cap.gbps * about) {
+        fail(e, "links carry more together than they can");
+      }
     }
   }
 
@@ -137,6 +160,9 @@ class schedule_checker {
     if (e.what == schedule_event::launch) {
       m.order == happening::launch ? begin(e) : finish(e);
       return;
+    }
+    if (e.what != schedule_event::drop && e.what != schedule_event::make_new) {
+      load(e, m.order == happening::begin);
     }
     for (std::uint32_t b = e.blocks.begin_value(); b != e.blocks.end_value() && wrong_.empty(); ++b) {
       if (b >= blocks_.size()) {
@@ -147,14 +173,12 @@ class schedule_checker {
     }
   }
   void happen(const moment& m, const schedule_entry& e, block& b, const std::string& name) {
-    const bool ends = m.order == happening::end;
     switch (e.what) {
       case schedule_event::copy_in:
-        ends ? arrive(b) : fetch(e, b, name);
-        break;
       case schedule_event::copy_out:
       case schedule_event::copy_clean:
-        ends ? leave(e, b, name) : send(e, b, name);
+      case schedule_event::move:
+        m.order == happening::end ? end_copy(e, b, name) : begin_copy(e, b, name);
         break;
       case schedule_event::drop:
         drop(e, b, name);
@@ -167,65 +191,70 @@ class schedule_checker {
     }
   }
 
-  void take_room(const schedule_entry& e) {
-    peak_ = std::max(peak_, ++taken_);
-    if (taken_ > budget_) {
-      fail(e, "more blocks than the budget");
+  void take_room(const schedule_entry& e, unsigned at) {
+    if (++taken_[at] > budgets_[at]) {
+      fail(e, "more blocks than the budget of place " + std::to_string(at));
     }
   }
-  void fetch(const schedule_entry& e, block& b, const std::string& name) {
-    if (b.where != place::away) {
-      fail(e, name + "is fetched and there");
-    } else if (b.alive ? b.on_host != b.newest : b.on_host == 0) {
-      fail(e, name + "is fetched, and the host does not have its contents");
-    }
-    b.where = place::arriving;
-    take_room(e);
-  }
-  static void arrive(block& b) {
-    b.where = place::there;
-    b.on_device = b.on_host;
-  }
-  void send(const schedule_entry& e, block& b, const std::string& name) {
-    if (b.where != place::there || b.going) {
-      fail(e, name + "is copied to the host and not there");
+  void begin_copy(const schedule_entry& e, block& b, const std::string& name) {
+    copy& source = b.at[e.from.index()];
+    copy& target = b.at[e.to.index()];
+    if (source.where != place::there || (b.alive ? source.version != b.newest : source.version == 0)) {
+      fail(e, name + "is copied from where its contents are not");
     } else if (b.written) {
-      fail(e, name + "is copied to the host while a launch writes it");
+      fail(e, name + "is copied while a launch writes it");
+    } else if (!e.to.is_host() && target.where != place::away) {
+      fail(e, name + "is copied to where it is");
     }
-    b.going = true;
+    ++b.copies;
+    ++source.readers;
+    if (!e.to.is_host()) {
+      target = {place::arriving, source.version, 0};
+      take_room(e, e.to.index());
+    }
   }
-  void leave(const schedule_entry& e, block& b, const std::string& name) {
-    b.going = false;
-    b.on_host = b.on_device;
-    if (e.what == schedule_event::copy_out) {
-      give_up(e, b, name);
+  void end_copy(const schedule_entry& e, block& b, const std::string& name) {
+    copy& source = b.at[e.from.index()];
+    copy& target = b.at[e.to.index()];
+    --b.copies;
+    --source.readers;
+    target.where = place::there;
+    target.version = source.version;
+    if (e.then == afterwards::release) {
+      give_up(e, b, e.from.index(), name);
     }
   }
   void drop(const schedule_entry& e, block& b, const std::string& name) {
-    if (b.where != place::there || b.going) {
+    const unsigned from = e.from.index();
+    if (b.at[from].where != place::there) {
       fail(e, name + "is dropped and not there");
-    } else if (b.alive && b.on_host != b.newest) {
+    }
+    bool elsewhere = false;
+    for (unsigned l = 0; l != b.at.size(); ++l) {
+      elsewhere = elsewhere || (l != from && b.at[l].where == place::there && b.at[l].version == b.newest);
+    }
+    if (b.alive && !elsewhere && b.at[from].version == b.newest) {
       fail(e, name + "is dropped, and its only contents are there");
     }
-    give_up(e, b, name);
+    give_up(e, b, from, name);
   }
-  void give_up(const schedule_entry& e, block& b, const std::string& name) {
-    if (b.read || b.written) {
+  void give_up(const schedule_entry& e, block& b, unsigned at, const std::string& name) {
+    if ((b.read || b.written) && at == here) {
       fail(e, name + "leaves while a launch uses it");
+    } else if (b.at[at].readers != 0) {
+      fail(e, name + "leaves while it is copied");
     }
-    b.where = place::away;
-    b.on_device = 0;
-    --taken_;
+    b.at[at] = {};
+    taken_[at] -= at != 0 ? 1 : 0;
   }
   void make(const schedule_entry& e, block& b, const std::string& name) {
-    if (b.where != place::away) {
+    if (b.at[here].where != place::away) {
       fail(e, name + "is new and there");
     } else if (b.alive) {
       fail(e, name + "is new, and its contents matter");
     }
-    b.where = place::there;
-    b.on_device = ++b.newest;  // whatever lies there
-    take_room(e);
+    b.at[here] = {place::there, ++b.newest, 0};  // whatever lies there
+    take_room(e, here);
   }
 
   void begin(const schedule_entry& e) {
@@ -242,19 +271,27 @@ class schedule_checker {
     each(touched.reads, [&](std::uint32_t b) { use(e, b, blocks_[b].read); });
     each(touched.writes, [&](std::uint32_t b) { use(e, b, blocks_[b].written); });
     each(touched.writes, [&](std::uint32_t b) {
-      if (blocks_[b].going) {
-        fail(e, "block " + std::to_string(b) + " is written while it is copied to the host");
+      block& written = blocks_[b];
+      if (written.copies != 0) {
+        fail(e, "block " + std::to_string(b) + " is written while it is copied");
       }
-      blocks_[b].alive = true;
-      blocks_[b].on_device = ++blocks_[b].newest;
-      blocks_[b].on_host = 0;
+      written.alive = true;
+      ++written.newest;
+      for (unsigned l = 0; l != written.at.size(); ++l) {
+        if (l == here) {
+          written.at[l].version = written.newest;
+        } else if (written.at[l].where != place::away) {
+          taken_[l] -= l != 0 ? 1 : 0;
+          written.at[l] = {};
+        }
+      }
     });
   }
   void use(const schedule_entry& e, std::uint32_t number, bool& how) {
     const block& b = blocks_[number];
-    if (b.where != place::there) {
+    if (b.at[here].where != place::there) {
       fail(e, "block " + std::to_string(number) + " is used and not there");
-    } else if (b.alive && b.on_device != b.newest) {
+    } else if (b.alive && b.at[here].version != b.newest) {
       fail(e, "block " + std::to_string(number) + " is used, and its contents are not the newest ones");
     }
     how = true;
@@ -279,14 +316,12 @@ class schedule_checker {
   }
 
   const program& what_;
-  std::uint32_t budget_;
-  link_costs costs_;
+  machine machine_;
+  std::vector<double> loads_;  // by link
   std::vector<block> blocks_;
-  nanoseconds in_free_{};
-  nanoseconds out_free_{};
-  nanoseconds free_{};  // the compute engine
-  std::uint32_t taken_ = 0;
-  std::uint32_t peak_ = 0;
+  nanoseconds free_{};                                    // the compute engine
+  std::array<std::uint32_t, location::limit> budgets_{};  // by place, in blocks
+  std::array<std::uint32_t, location::limit> taken_{};
   std::uint32_t turn_ = 0;  // that executes, or will next
   std::uint32_t kernel_ = 0;
   bool running_ = false;

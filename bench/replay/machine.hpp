@@ -1,0 +1,62 @@
+#pragma once
+
+#include <deepum/core/topology.hpp>
+#include <deepum/units.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace deepum::replay {
+
+/// What moving blocks costs on a GPU with one link each way.
+struct link_costs {
+  double h2d_gbps = 50.8;           ///< 10^9 bytes a second
+  double d2h_gbps = 50.8;           ///< 10^9 bytes a second
+  nanoseconds copy_latency{2'000};  ///< of each copy, whatever its length
+  nanoseconds fault_latency{0};     ///< from a page fault to the copy that serves it
+  /// Both directions work while a launch's faults are served: while one block comes, the victim of the next one leaves.
+  /// Else one follows the other.
+  bool fault_overlap = false;
+};
+
+/// What links carry together at most.
+struct link_cap {
+  std::vector<std::uint8_t> links{};  ///< by number
+  double gbps = 0;
+};
+
+/// The machine of a replay: device 0 computes, the others hold blocks or pass them on.
+struct machine {
+  topology places{};                 ///< rates in 10^9 bytes a second
+  std::vector<std::string> names{};  ///< of the links, by number
+  std::vector<link_cap> caps{};
+  bytes budget{};                   ///< of device 0
+  nanoseconds copy_latency{2'000};  ///< of each copy, whatever its length
+  nanoseconds fault_latency{0};     ///< as `link_costs` has it
+  bool fault_overlap = false;
+
+  /// Of the routes from one place to another together, in 10^9 bytes a second: what one link each would have to do
+  /// to be as good while nothing else moves. No link is counted for more than it has.
+  [[nodiscard]] double rate(location from, location to) const;
+};
+
+/// A device with one link each way.
+[[nodiscard]] machine one_device(bytes budget, const link_costs& costs);
+
+/// Reads a machine as the referee of schedules does: budgets by device, links with rates, routes over one or two of
+/// them, and caps on sums of links. What `row_rates` says is passed over: no launch touches blocks in place.
+///
+/// A route over two links goes through a place between. Where the file does not name that place, because no route ends
+/// there, it is a device that holds nothing.
+/// @param source  Name of the file, for messages.
+/// @errors        `status::bad_format` with the reason.
+[[nodiscard]] machine parse_machine(std::string_view source, std::string_view text);
+
+/// The same of a file.
+/// @errors  As `read_text` and `parse_machine`.
+[[nodiscard]] machine read_machine(const std::string& path);
+
+}  // namespace deepum::replay
