@@ -14,6 +14,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/neighbour.hpp>
 #include <deepum/core/plan.hpp>
 #include <deepum/engine/engine.hpp>
 #include <deepum/engine/memory_kind.hpp>
@@ -33,6 +34,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -80,7 +82,7 @@ class arena {
   explicit arena(device_type& on, arena_options with = {})
       : policy_name_(detail::after_environment(with, policy_names())),
         reports_(with.log),
-        memory_(on, capacity_on(on, with)),
+        memory_(make_memory(on, with)),
         queues_(memory_),
         rooms_(memory_, queues_,
                with.make_policy ? with.make_policy(with.tuning) : make_policy(policy_name_, with.tuning),
@@ -336,6 +338,16 @@ class arena {
       most = options.capacity.count == 0 ? Memory::most_capacity() : std::nullopt;
     }
     return detail::checked_capacity(gpu.properties().memory, most, options);
+  }
+  [[nodiscard]] static Memory make_memory(device_type& on, const arena_options& options) {
+    if constexpr (std::is_constructible_v<Memory, device_type&, bytes, const std::vector<neighbour>&>) {
+      return Memory(on, capacity_on(on, options), options.neighbours);
+    } else {
+      if (!options.neighbours.empty()) {
+        throw error(status::unsupported, "this memory kind uses no neighbours: leave arena_options::neighbours empty");
+      }
+      return Memory(on, capacity_on(on, options));
+    }
   }
   void check_place(const char* what, location l) const {
     if (!l.is_host() && l != memory_.place()) {

@@ -15,7 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace machine_test {
@@ -166,6 +168,79 @@ TEST_CASE("a copy between devices goes over the link between them, in both direc
   CHECK(m[0].counters().to_peers + m[1].counters().to_peers == size + size);
   CHECK(*b.at(0) == 7);
   CHECK(*a.at(64) == 9);
+}
+
+/// Time in which all copies are over: each from the first device to the second one of its pair.
+nanoseconds time_of_copies(sim::machine& m, const std::vector<std::pair<unsigned, unsigned>>& pairs, bytes size) {
+  const auto count = static_cast<std::uint32_t>(size / block_size);
+  std::vector<std::unique_ptr<side>> from;
+  std::vector<std::unique_ptr<side>> to;
+  for (const auto& [a, b] : pairs) {
+    from.push_back(std::make_unique<side>(m[a], count));
+    to.push_back(std::make_unique<side>(m[b], count));
+    deepum_test::prefetch(from.back()->memory, {block_id{0}, count}, 1);
+    deepum_test::prefetch(to.back()->memory, {block_id{0}, count}, 1);
+  }
+  m.host_work(100ms);
+  const nanoseconds start = m.now();
+  for (std::size_t i = 0; i != pairs.size(); ++i) {
+    from[i]->stream.copy(to[i]->at(0), from[i]->at(0), size.count);
+  }
+  for (auto& f : from) {
+    f->stream.synchronize();
+  }
+  return m.now() - start;
+}
+
+TEST_CASE("a device sends to all others together, and gets from all together, what one line carries") {
+  sim::profile four = round_numbers();
+  four.devices = 4;
+  const bytes size = block_size * 64;
+  const nanoseconds one_way = sim::time_at(size, four.peer);
+  const auto lasts = [&](const std::vector<std::pair<unsigned, unsigned>>& pairs, double times) {
+    sim::machine m(four);
+    const nanoseconds time = time_of_copies(m, pairs, size);
+    CHECK(static_cast<double>(time.count()) ==
+          doctest::Approx(times * static_cast<double>(one_way.count())).epsilon(0.06));
+  };
+  lasts({{0, 1}, {2, 3}}, 1);
+  lasts({{0, 1}, {1, 2}, {2, 3}, {3, 0}}, 1);
+  lasts({{0, 1}, {0, 2}, {0, 3}}, 3);
+  lasts({{1, 0}, {2, 0}, {3, 0}}, 3);
+}
+
+TEST_CASE("where more links to the host work than its memory feeds, each is slower") {
+  const auto time_of = [](double host_memory) {
+    sim::profile four = round_numbers();
+    four.devices = 4;
+    four.host_memory = host_memory;
+    sim::machine m(four);
+    std::vector<std::unique_ptr<sim::paged_memory>> memories;
+    for (unsigned d = 0; d != 4; ++d) {
+      memories.push_back(std::make_unique<sim::paged_memory>(m[d], block_size * 64));
+    }
+    for (auto& memory : memories) {
+      transfer t = transfer::prefetch(location::device(), reason::issued, {block_id{0}, 64});
+      CHECK(memory->start(t, 1));
+    }
+    const nanoseconds start = m.now();
+    nanoseconds last{};
+    for (unsigned done = 0; done != 4;) {
+      m.host_work(10us);
+      std::vector<device_event> events;
+      for (auto& memory : memories) {
+        memory->poll(events);
+      }
+      for (const device_event& e : events) {
+        done += e.what == device_event::kind::completed ? 1 : 0;
+        last = m.now();
+      }
+    }
+    return static_cast<double>((last - start).count());
+  };
+  const double free = time_of(0);
+  CHECK(time_of(4 * 55.5e9) == doctest::Approx(free).epsilon(0.02));
+  CHECK(time_of(2 * 55.5e9) == doctest::Approx(2 * free).epsilon(0.05));
 }
 
 TEST_CASE("a copy between devices brings what is on the host to its device first") {

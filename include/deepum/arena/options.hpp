@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/core/launch.hpp>
+#include <deepum/core/neighbour.hpp>
 #include <deepum/engine/engine_options.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -21,6 +23,9 @@ struct arena_options {
   bytes device_budget{};  ///< device memory to hold at most; 0: what is free, less the headroom. DEEPUM_BUDGET in the
                           ///< environment overrides it
   bytes headroom{std::uint64_t{512} << 20};  ///< left free where no budget is given
+  /// Devices beside this one that it may use. Where the memory kind cannot, the arena is refused
+  /// (`status::unsupported`).
+  std::vector<neighbour> neighbours{};
   std::string policy = "auto";  ///< one of `policy_names()`, or off; DEEPUM_POLICY in the environment overrides it
   policy_options tuning{};      ///< for the policy
   /// A policy of the program's own instead. DEEPUM_POLICY does not override it.

@@ -96,6 +96,8 @@ class device {
 
   [[nodiscard]] const device_properties& properties() const { return properties_; }
   [[nodiscard]] const device_options& options() const { return options_; }
+  /// As CUDA counts devices.
+  [[nodiscard]] int ordinal() const { return properties_.ordinal; }
 
   /// The calling thread's CUDA calls mean this device from now on. Opens its context, the first time.
   void make_current() const { check(cudaSetDevice(properties_.ordinal), "cudaSetDevice"); }

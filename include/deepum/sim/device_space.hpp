@@ -2,6 +2,7 @@
 
 #include <deepum/core/block.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/topology.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/sim/address_space.hpp>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -56,8 +58,8 @@ class device_space : public memory_space, protected Space {
   [[nodiscard]] address_space& space() { return *this; }
 
  protected:
-  device_space(const memory_capabilities& can, device& owner, bytes capacity)
-      : memory_space(can, block_size),
+  device_space(const memory_capabilities& can, device& owner, bytes capacity, topology all = {})
+      : memory_space(can, block_size, std::move(all)),
         Space(owner.loop(), capacity, owner.options().worker, owner.properties().worker_wake_up,
               owner.options().delay_seed),
         owner_(owner) {

@@ -33,7 +33,8 @@ class driver {
   using action_type = event_loop::action;
   using room = device_memory::room;
 
-  driver(event_loop& loop, const profile& rates) : memory_(loop, rates) {}
+  /// @param host  As `link` has it.
+  driver(event_loop& loop, const profile& rates, host_bandwidth* host = nullptr) : memory_(loop, rates, host) {}
 
   [[nodiscard]] link& in() { return memory_.in(); }
   [[nodiscard]] link& out() { return memory_.out(); }

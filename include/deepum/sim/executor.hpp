@@ -54,7 +54,8 @@ struct operation {
   engine_kind engine = engine_kind::compute;
   double link_rate = 0;     ///< copies between host and device, or two devices: bytes a second; 0: no link is used
   bool copies = false;      ///< may touch memory of every device of the machine
-  link* between = nullptr;  ///< of a copy between two devices; what it reads goes over it
+  link* between = nullptr;  ///< of a copy between two devices; what it reads goes out over it
+  inlet* into = nullptr;    ///< of the same: and comes in there
   std::function<void(work&)> describe{};
   std::function<void()> body{};
   walk touched{};

@@ -3,10 +3,10 @@
 #include <deepum/core/sequence.hpp>
 #include <deepum/sim/event_loop.hpp>
 #include <deepum/sim/link.hpp>
+#include <deepum/sim/shared_lines.hpp>
 
 #include <cstdint>
 #include <map>
-#include <utility>
 
 namespace deepum {
 inline namespace v0 {
@@ -15,8 +15,8 @@ namespace sim {
 class executor;
 struct stream_state;
 
-/// What the devices of one machine share: the virtual clock, the links between devices, and the streams that wait for
-/// an event, of whichever device.
+/// What the devices of one machine share: the virtual clock, the lines between devices, the host's memory, and the
+/// streams that wait for an event, of whichever device.
 ///
 /// Not synchronised: used under the lock of the event loop.
 class fabric {
@@ -31,8 +31,12 @@ class fabric {
   void remove(executor& of_device) { erase(executors_, &of_device); }
   [[nodiscard]] const sequence<executor*>& executors() const { return executors_; }
 
-  /// One direction of the link between two devices.
-  [[nodiscard]] link& between(int from, int to) { return links_.try_emplace({from, to}, loop_).first->second; }
+  /// What a device sends to others goes out here, whoever gets it: a switch connects all of them.
+  [[nodiscard]] link& out_of(int device) { return outlets_.try_emplace(device, loop_).first->second; }
+  /// And comes in here, whoever sent it.
+  [[nodiscard]] inlet& into(int device) { return inlets_[device]; }
+  /// Under the devices' links to the host.
+  [[nodiscard]] host_bandwidth& host_memory() { return host_memory_; }
 
   /// Streams are numbered over all devices.
   [[nodiscard]] std::uint64_t next_stream() { return ++streams_; }
@@ -42,7 +46,9 @@ class fabric {
  private:
   event_loop loop_{};
   sequence<executor*> executors_{};
-  std::map<std::pair<int, int>, link> links_{};
+  std::map<int, link> outlets_{};  // by device
+  std::map<int, inlet> inlets_{};
+  host_bandwidth host_memory_{};
   std::uint64_t streams_ = 0;
   std::map<std::uint64_t, stream_state*> waiting_{};
 };

@@ -15,7 +15,8 @@ inline namespace v0 {
 namespace sim {
 
 /// A host with several simulated GPUs, as many as the profile has: one virtual clock; each device with memory, engines
-/// and a link to the host of its own; and a link between each two of them, in both directions at a time.
+/// and a link to the host of its own, all of which share the bandwidth of the host's memory; and a switch between them,
+/// over which each sends and gets at the same time.
 ///
 /// A stream waits for events of other devices' streams, and copies from and to arenas of all of them. A kernel finds
 /// its own device's arenas alone. Threads: all members, any thread, as those of `device`.

@@ -4,13 +4,16 @@
 #include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/location.hpp>
+#include <deepum/core/neighbour.hpp>
 #include <deepum/core/sequence.hpp>
+#include <deepum/core/topology.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/device_space.hpp>
 #include <deepum/sim/driver.hpp>
+#include <deepum/sim/event_loop.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
@@ -34,8 +37,9 @@ class paged_memory final : public device_space<address_space> {
       .faults = false, .keeps_home_copy = true, .commands_in_flight = 16, .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks.
+  /// @param beside    Other devices of its machine, whose links to the host it may use.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
-  paged_memory(device& owner, bytes capacity);
+  paged_memory(device& owner, bytes capacity, const std::vector<neighbour>& beside = {});
   ~paged_memory() override;
 
   /// @name Commands of an engine
@@ -80,12 +84,21 @@ class paged_memory final : public device_space<address_space> {
   struct queued_copy {
     block_range range{};
     std::uint64_t ticket = 0;
+    std::uint32_t begun = 0;  ///< blocks
     std::uint32_t done = 0;
     bool leaves = false;  ///< the device gives the blocks up when they have been copied
     bool part = false;    ///< of a command: the host has no memory for the rest, so that it fails
     nanoseconds began{};  ///< the first block
   };
-  using queue = fifo<queued_copy>;
+  /// The copies of one route. A block that has passed the first of two lines is on the second one while the next block
+  /// is on the first.
+  struct queue {
+    fifo<queued_copy> copies{};
+    bool sending = false;  ///< a block is on the first line, or waits for it
+    bool inward = true;
+    driver* host_link = nullptr;  ///< whose
+    int beside = -1;              ///< the neighbour that it comes by; -1: none
+  };
 
   [[nodiscard]] one_block& at(block_id b);
   [[nodiscard]] std::string unmapped(block_id b) const { return "block " + std::to_string(b.value) + " is not mapped"; }
@@ -103,8 +116,17 @@ class paged_memory final : public device_space<address_space> {
 
   void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves, bool part = false);
   /// As many of the blocks as the host has memory for; if there are none the command fails.
-  void queue_copy_out(block_range range, std::uint64_t ticket, bool leaves);
+  void queue_copy_out(const transfer& what, std::uint64_t ticket);
+  /// The next block goes.
   void next(queue& q);
+  [[nodiscard]] queued_copy* to_begin(queue& q);
+  void over_host_link(queue& q, event_loop::action then);
+  void between_devices(queue& q, event_loop::action then);
+  void finish(queue& q, block_id b, std::uint64_t writes_at_start, nanoseconds began);
+  /// Where the engine said none, the usual one.
+  [[nodiscard]] std::uint8_t route_of(const transfer& what) const;
+  [[nodiscard]] static topology places(const device& owner, const std::vector<neighbour>& beside);
+  [[nodiscard]] driver& driver_of(const neighbour& other);
   void finish_in(block_id b, std::uint64_t ticket, nanoseconds began);
   void finish_out(block_id b, std::uint64_t writes_at_start);
   void end_block(queue& q);
@@ -130,8 +152,7 @@ class paged_memory final : public device_space<address_space> {
   bool host_is_full_ = false;
   std::uint64_t host_blocks_ = 0;  // that have memory of the host
   std::uint32_t taken_last_ = 0;   // block that lost its memory
-  queue in_;
-  queue out_;
+  sequence<queue> queues_;         // by route
 };
 
 /// The old name, for one version.

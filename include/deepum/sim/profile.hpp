@@ -60,7 +60,8 @@ struct profile {
 
   // The machine that it is one of. Links between devices have no part in a `device` alone.
   unsigned devices = 1;
-  double peer = 0;  ///< copies from one device to another, each way at a time
+  double peer = 0;         ///< what a device sends to the others, and what it gets from them, each way at a time
+  double host_memory = 0;  ///< what the links of all devices to the host carry together; 0: as much as they can
 
   // Page faults of the GPU. A batch costs fault_batch, each block in it fault_block + pages * fault_page + its
   // transfer.

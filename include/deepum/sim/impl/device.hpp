@@ -27,7 +27,7 @@ DEEPUM_SEPARATE device::device(std::shared_ptr<fabric> shared, int ordinal, cons
     : fabric_(std::move(shared)),
       profile_(with(rates, chosen)),
       options_(chosen),
-      driver_(fabric_->loop(), profile_),
+      driver_(fabric_->loop(), profile_, &fabric_->host_memory()),
       executor_(*fabric_, ordinal, driver_, profile_) {}
 
 DEEPUM_SEPARATE device::~device() = default;

@@ -20,11 +20,11 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE device_memory::device_memory(event_loop& loop, const profile& rates)
+DEEPUM_SEPARATE device_memory::device_memory(event_loop& loop, const profile& rates, host_bandwidth* host)
     : loop_(loop),
       profile_(rates),
-      in_(loop),
-      out_(loop),
+      in_(loop, host),
+      out_(loop, host),
       rooms_(blocks(rates.memory)) {}
 
 // ---- rooms ------------------------------------------------------------------------------------------------------

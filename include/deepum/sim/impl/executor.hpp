@@ -275,7 +275,7 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
       driver_.counters().to_peers += bytes{op.between != nullptr ? s.size : 0};
       const nanoseconds time = time_at(bytes{s.size}, op.link_rate);
       used.submit(
-          urgency::command, [time] { return time; }, [this, &stream] { step(stream); });
+          urgency::command, [time] { return time; }, [this, &stream] { step(stream); }, op.into);
       return;
     }
     const bool beside_copy = driver_.in().busy() || driver_.out().busy();

@@ -19,6 +19,9 @@ DEEPUM_SEPARATE machine::machine(const profile& rates, const device_options& cho
                                               "' makes no machine: it needs a device, and a rate between devices "
                                               "where there are several");
   }
+  if (rates.host_memory > 0 && rates.pinned > 0) {
+    fabric_->host_memory().limit(rates.host_memory / rates.pinned);
+  }
   for (unsigned i = 0; i < rates.devices; ++i) {
     devices_.push_back(std::make_unique<device>(fabric_, static_cast<int>(i), rates, chosen));
   }

@@ -4,6 +4,8 @@
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/plan.hpp>
+#include <deepum/core/topology.hpp>
+#include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
@@ -19,15 +21,64 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity)
-    : device_space(traits, owner, capacity),
-      blocks_(capacity / block_size) {}
+DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity, const std::vector<neighbour>& beside)
+    : device_space(traits, owner, capacity, places(owner, beside)),
+      blocks_(capacity / block_size) {
+  const auto lock = loop().lock();
+  for (const route& way : memory_space::places().routes()) {
+    queue& q = queues_.emplace_back();
+    const location last = memory_space::places().links()[way.links[way.direct() ? 0 : 1]].to;
+    q.inward = last == place();
+    q.host_link = &owner_.memory_driver();
+    if (!way.direct()) {
+      const location between = memory_space::places().links()[way.links[0]].to;
+      const neighbour& other = beside[between.index() - location::device(1).index()];
+      q.beside = other.device.value();
+      q.host_link = &driver_of(other);
+    }
+  }
+}
+
+DEEPUM_SEPARATE topology paged_memory::places(const device& owner, const std::vector<neighbour>& beside) {
+  const profile& p = owner.properties();
+  std::vector<bytes> budgets(2 + beside.size());
+  constexpr location home = location::host();
+  constexpr location here = location::device();
+  std::vector<place_link> links{{home, here, p.pinned}, {here, home, p.pinned}};
+  std::vector<std::pair<std::uint8_t, std::uint8_t>> detours;
+  for (std::size_t i = 0; i != beside.size(); ++i) {
+    if (!beside[i].link) {
+      continue;
+    }
+    const location other = location::device(static_cast<unsigned>(i) + 1);
+    const auto first = static_cast<std::uint8_t>(links.size());
+    for (const place_link& l : {place_link{home, other, p.pinned}, place_link{other, home, p.pinned},
+                                place_link{other, here, p.peer}, place_link{here, other, p.peer}}) {
+      links.push_back(l);
+    }
+    detours.emplace_back(first, static_cast<std::uint8_t>(first + 2));
+    detours.emplace_back(static_cast<std::uint8_t>(first + 3), static_cast<std::uint8_t>(first + 1));
+  }
+  return {here, std::move(budgets), std::move(links), detours};
+}
+
+DEEPUM_SEPARATE driver& paged_memory::driver_of(const neighbour& other) {
+  for (executor* e : owner_.connections().executors()) {
+    if (e->ordinal() == other.device.value() && e != &owner_.operations()) {
+      return e->memory_driver();
+    }
+  }
+  throw error(status::invalid_argument, "device " + std::to_string(other.device.value()) +
+                                            " is no neighbour of device " + std::to_string(owner_.ordinal()) +
+                                            ": it is the same one, or of another machine");
+}
 
 DEEPUM_SEPARATE paged_memory::~paged_memory() {
   detach();
@@ -47,7 +98,7 @@ DEEPUM_SEPARATE bool paged_memory::start(const transfer& what, std::uint64_t tic
   } else if (what.takes_room()) {
     bring(what, ticket);
   } else if (what.copies()) {
-    queue_copy_out(what.blocks, ticket, what.releases());
+    queue_copy_out(what, ticket);
   } else {
     drop(what.blocks, ticket);
   }
@@ -165,15 +216,15 @@ DEEPUM_SEPARATE void paged_memory::give_up(block_id b) {
 
 // ---- copies -----------------------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE void paged_memory::queue_copy_out(block_range range, std::uint64_t ticket, bool leaves) {
+DEEPUM_SEPARATE void paged_memory::queue_copy_out(const transfer& what, std::uint64_t ticket) {
   std::uint32_t found = 0;
-  while (found < range.count && give_host_memory(block_id{range.first.value + found})) {
+  while (found < what.blocks.count && give_host_memory(block_id{what.blocks.first.value + found})) {
     ++found;
   }
   if (found == 0) {
-    report(device_event::kind::failed, range, ticket);
+    report(device_event::kind::failed, what.blocks, ticket);
   } else {
-    queue_copy(out_, {range.first, found}, ticket, leaves, found < range.count);
+    queue_copy(queues_[route_of(what)], {what.blocks.first, found}, ticket, what.releases(), found < what.blocks.count);
   }
 }
 
@@ -185,41 +236,89 @@ DEEPUM_SEPARATE void paged_memory::queue_copy(queue& q, block_range range, std::
     ++at(b).copies;
     ++copies_;
   }
-  q.push_back({.range = range, .ticket = ticket, .leaves = leaves, .part = part});
-  if (q.size() == 1) {
+  q.copies.push_back({.range = range, .ticket = ticket, .leaves = leaves, .part = part});
+  if (!q.sending) {
     next(q);
   }
 }
 
-DEEPUM_SEPARATE void paged_memory::next(queue& q) {
-  if (q.empty()) {
-    return;
+DEEPUM_SEPARATE paged_memory::queued_copy* paged_memory::to_begin(queue& q) {
+  for (queued_copy& c : q.copies) {
+    if (c.begun != c.range.count) {
+      return &c;
+    }
   }
-  const block_id b{q.front().range.first.value + q.front().done};
-  const bool inward = &q == &in_;
-  driver& d = owner_.memory_driver();
-  link& used = inward ? d.in() : d.out();
-  link& other = inward ? d.out() : d.in();
-  const std::uint64_t writes = at(b).writes;
+  return nullptr;
+}
+
+DEEPUM_SEPARATE void paged_memory::over_host_link(queue& q, event_loop::action then) {
+  driver& d = *q.host_link;
+  link& used = q.inward ? d.in() : d.out();
+  link& other = q.inward ? d.out() : d.in();
   used.submit(
       urgency::command,
       [this, &other] {
         const profile& p = owner_.properties();
         return time_at(block_size, other.busy() ? p.pinned_both : p.pinned);
       },
-      [this, &q, &used, b, inward, writes] {
-        if (q.front().done == 0) {
-          q.front().began = used.began();
-        }
-        if (inward) {
-          finish_in(b, q.front().ticket, used.began());
-        } else {
-          finish_out(b, writes);
-        }
-        --at(b).copies;
-        --copies_;
-        end_block(q);
-      });
+      std::move(then));
+}
+
+DEEPUM_SEPARATE void paged_memory::between_devices(queue& q, event_loop::action then) {
+  const int from = q.inward ? q.beside : owner_.ordinal();
+  const int to = q.inward ? owner_.ordinal() : q.beside;
+  owner_.connections().out_of(from).submit(
+      urgency::command, [this] { return time_at(block_size, owner_.properties().peer); }, std::move(then),
+      &owner_.connections().into(to));
+}
+
+DEEPUM_SEPARATE void paged_memory::next(queue& q) {
+  queued_copy* const c = to_begin(q);
+  q.sending = c != nullptr;
+  if (!q.sending) {
+    return;
+  }
+  const block_id b{c->range.first.value + c->begun++};
+  const std::uint64_t writes = at(b).writes;
+  const auto ends = [this, &q, b, writes](nanoseconds began) { finish(q, b, writes, began); };
+  if (q.beside < 0) {
+    link& used = q.inward ? q.host_link->in() : q.host_link->out();
+    over_host_link(q, [this, &q, &used, ends] {
+      ends(used.began());
+      next(q);
+    });
+  } else if (q.inward) {
+    over_host_link(q, [this, &q, ends] {
+      between_devices(q, [ends, began = q.host_link->in().began()] { ends(began); });
+      next(q);
+    });
+  } else {
+    between_devices(q, [this, &q, ends] {
+      over_host_link(q, [ends, began = owner_.connections().out_of(owner_.ordinal()).began()] { ends(began); });
+      next(q);
+    });
+  }
+}
+
+DEEPUM_SEPARATE void paged_memory::finish(queue& q, block_id b, std::uint64_t writes_at_start, nanoseconds began) {
+  if (q.copies.front().done == 0) {
+    q.copies.front().began = began;
+  }
+  if (q.inward) {
+    finish_in(b, q.copies.front().ticket, began);
+  } else {
+    finish_out(b, writes_at_start);
+  }
+  --at(b).copies;
+  --copies_;
+  end_block(q);
+}
+
+DEEPUM_SEPARATE std::uint8_t paged_memory::route_of(const transfer& what) const {
+  const topology& all = memory_space::places();
+  const location from = what.to.is_host() ? place() : location::host();
+  const route& said = all.routes()[what.via];
+  return said.from == from && said.to == what.to ? what.via : all.cheapest(from, what.to);
 }
 
 DEEPUM_SEPARATE void paged_memory::finish_in(block_id b, std::uint64_t ticket, nanoseconds began) {
@@ -251,18 +350,17 @@ DEEPUM_SEPARATE void paged_memory::finish_out(block_id b, std::uint64_t writes_a
 }
 
 DEEPUM_SEPARATE void paged_memory::end_block(queue& q) {
-  if (++q.front().done == q.front().range.count) {
-    const queued_copy ended = q.front();
-    q.pop_front();
+  if (++q.copies.front().done == q.copies.front().range.count) {
+    const queued_copy ended = q.copies.front();
+    q.copies.pop_front();
     if (ended.leaves) {
       take_memory(ended.range);
       report(device_event::kind::departed, ended.range, ended.ticket, ended.began);
     }
-    const bool start_reported = ended.leaves || &q == &in_;
+    const bool start_reported = ended.leaves || q.inward;
     report(ended.part ? device_event::kind::failed : device_event::kind::completed, ended.range, ended.ticket,
            start_reported ? nanoseconds{} : ended.began);
   }
-  next(q);
 }
 
 // ---- transfers of an engine ---------------------------------------------------------------------------------------
@@ -287,7 +385,7 @@ DEEPUM_SEPARATE void paged_memory::bring(const transfer& what, std::uint64_t tic
     return;
   }
   if (what.copies()) {
-    queue_copy(in_, what.blocks, ticket, false);
+    queue_copy(queues_[route_of(what)], what.blocks, ticket, false);
   } else {
     report(device_event::kind::arrived, what.blocks, ticket);
     report(device_event::kind::completed, what.blocks, ticket);

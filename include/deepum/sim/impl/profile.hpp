@@ -137,12 +137,35 @@ namespace detail {
   profile p = h200_pcie5();
   p.name = "2x_h200_nvlink";
   p.devices = 2;
-  p.peer = 390e9;  // estimate: NVLink 4 has 450 each way by the data sheet
+  p.peer = 390e9;         // measured; NVLink 4 has 450 each way by the data sheet
+  p.host_memory = 250e9;  // estimate
+  return p;
+}
+
+/// Four of them.
+[[nodiscard]] inline profile four_h200_nvlink() {
+  profile p = two_h200_nvlink();
+  p.name = "4x_h200_nvlink";
+  p.devices = 4;
+  return p;
+}
+
+/// NVIDIA V100 SXM2 16 GB, four on one host: the machine of memHarvester (ATC'22, table 1).
+[[nodiscard]] inline profile four_v100_nvlink2() {
+  profile p = v100_pcie3();
+  p.name = "4x_v100_nvlink2";
+  p.memory = 16_GiB - 512_MiB;  // data sheet, less what the driver keeps (estimate)
+  p.devices = 4;
+  p.pinned = 12.3e9;       // memHarvester
+  p.pinned_both = 12.3e9;  // estimate: each direction has lanes of its own
+  p.peer = 40.1e9;         // memHarvester
+  p.host_memory = 100e9;   // estimate: six channels of DDR4
   return p;
 }
 
 [[nodiscard]] inline const std::vector<profile>& profiles() {
-  static const std::vector<profile> all{h200_pcie5(), v100_pcie3(), a100_pcie4(), two_h200_nvlink()};
+  static const std::vector<profile> all{h200_pcie5(),      v100_pcie3(),       a100_pcie4(),
+                                        two_h200_nvlink(), four_h200_nvlink(), four_v100_nvlink2()};
   return all;
 }
 

@@ -95,7 +95,8 @@ DEEPUM_SEPARATE void stream::copy(void* to, const void* from, std::size_t n) {
     } else if (source->home() != target->home()) {
       op->engine = target->home() == &owner_.operations() ? engine_kind::copy_in : engine_kind::copy_out;
       op->link_rate = owner_.properties().peer;
-      op->between = &owner_.connections().between(source->home()->ordinal(), target->home()->ordinal());
+      op->between = &owner_.connections().out_of(source->home()->ordinal());
+      op->into = &owner_.connections().into(target->home()->ordinal());
     }
     op->body = [=] { std::memmove(to, from, n); };
   }
