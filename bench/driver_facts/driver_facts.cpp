@@ -12,6 +12,7 @@
 #include "launches.hpp"
 #include "mapping.hpp"
 #include "moves.hpp"
+#include "neighbours.hpp"
 #include "nlohmann/json.hpp"
 #include "probe.hpp"
 #include "program/command_line.hpp"
@@ -120,6 +121,7 @@ int measure(const cuda::device& gpu, int repeats) {
       {"Rows where they are", [&] { rows_in_place(p); }},
       {"From an event to the fault record of the next memset", [&] { event_to_fault(p); }},
       {"Records of faults", [&] { fault_records(p); }},
+      {"A neighbour's link and memory", [&] { neighbours(p); }},
       {"Energy",
        [&] {
          for (int i = 0; i < repeats; ++i) {

@@ -85,6 +85,7 @@ class event {
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
+  [[nodiscard]] cudaEvent_t get() const { return handle_; }
   void record(const stream& q) const { record(q.get()); }
   void record(cudaStream_t q) const { cuda::check(cudaEventRecord(handle_, q), "cudaEventRecord"); }
   void wait() const { cuda::check(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
