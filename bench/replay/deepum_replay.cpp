@@ -13,13 +13,12 @@
 #include "program/flags.hpp"
 #include "program/json_file.hpp"
 #include "replay/oracle.hpp"
+#include "replay/progress_bar.hpp"
 #include "replay/regimes.hpp"
 #include "replay/replay.hpp"
 #include "replay/scenario.hpp"
 #include <deepum/policy/make_policy.hpp>
 #include <deepum/trace.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -186,32 +185,6 @@ replay_memory memory_for(const std::string& policy) {
   }
   return flag == "managed" ? replay_memory::managed : replay_memory::home_copy;
 }
-
-// One line that is rewritten on a terminal; nothing elsewhere.
-class progress_bar {
- public:
-  progress_bar(std::string title, std::size_t turns) : title_(std::move(title)), turns_(turns) {}
-  ~progress_bar() {
-    if (shown_) std::fputs("\r\x1b[K", stderr);
-  }
-  progress_bar(const progress_bar&) = delete;
-  progress_bar& operator=(const progress_bar&) = delete;
-
-  void show(std::size_t done) {
-    if (isatty(STDERR_FILENO) != 1) return;
-    constexpr std::size_t width = 40;
-    const std::size_t full = width * done / turns_;
-    absl::FPrintF(stderr, "\r%-7s [%s%s] %d/%d", title_, std::string(full, '#'), std::string(width - full, '.'), done,
-                  turns_);
-    std::fflush(stderr);
-    shown_ = true;
-  }
-
- private:
-  std::string title_;
-  std::size_t turns_;
-  bool shown_ = false;
-};
 
 // As the referee counts: the mean of the steps after the second and before the last.
 double steady_ns(const replay_result& result) {

@@ -45,6 +45,7 @@
 #include <deepum/sim/impl/address_space.hpp>
 #include <deepum/sim/impl/command_queue.hpp>
 #include <deepum/sim/impl/contents.hpp>
+#include <deepum/sim/impl/copy_way.hpp>
 #include <deepum/sim/impl/device.hpp>
 #include <deepum/sim/impl/device_memory.hpp>
 #include <deepum/sim/impl/driver.hpp>

@@ -6,14 +6,13 @@
 #include <deepum/core/location.hpp>
 #include <deepum/core/neighbour.hpp>
 #include <deepum/core/sequence.hpp>
-#include <deepum/core/topology.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/error.hpp>
 #include <deepum/sim/address_space.hpp>
+#include <deepum/sim/copy_way.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/device_space.hpp>
 #include <deepum/sim/driver.hpp>
-#include <deepum/sim/event_loop.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
@@ -90,14 +89,11 @@ class paged_memory final : public device_space<address_space> {
     bool part = false;    ///< of a command: the host has no memory for the rest, so that it fails
     nanoseconds began{};  ///< the first block
   };
-  /// The copies of one route. A block that has passed the first of two lines is on the second one while the next block
-  /// is on the first.
+  /// The copies of one route.
   struct queue {
+    copy_way way;
     fifo<queued_copy> copies{};
-    bool sending = false;  ///< a block is on the first line, or waits for it
-    bool inward = true;
-    driver* host_link = nullptr;  ///< whose
-    int beside = -1;              ///< the neighbour that it comes by; -1: none
+    bool sending = false;  ///< a block is on the first line of the way, or waits for it
   };
 
   [[nodiscard]] one_block& at(block_id b);
@@ -120,13 +116,9 @@ class paged_memory final : public device_space<address_space> {
   /// The next block goes.
   void next(queue& q);
   [[nodiscard]] queued_copy* to_begin(queue& q);
-  void over_host_link(queue& q, event_loop::action then);
-  void between_devices(queue& q, event_loop::action then);
   void finish(queue& q, block_id b, std::uint64_t writes_at_start, nanoseconds began);
   /// Where the engine said none, the usual one.
   [[nodiscard]] std::uint8_t route_of(const transfer& what) const;
-  [[nodiscard]] static topology places(const device& owner, const std::vector<neighbour>& beside);
-  [[nodiscard]] driver& driver_of(const neighbour& other);
   void finish_in(block_id b, std::uint64_t ticket, nanoseconds began);
   void finish_out(block_id b, std::uint64_t writes_at_start);
   void end_block(queue& q);

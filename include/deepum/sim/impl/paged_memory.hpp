@@ -29,55 +29,12 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity, const std::vector<neighbour>& beside)
-    : device_space(traits, owner, capacity, places(owner, beside)),
+    : device_space(traits, owner, capacity, places_with(owner, beside)),
       blocks_(capacity / block_size) {
   const auto lock = loop().lock();
-  for (const route& way : memory_space::places().routes()) {
-    queue& q = queues_.emplace_back();
-    const location last = memory_space::places().links()[way.links[way.direct() ? 0 : 1]].to;
-    q.inward = last == place();
-    q.host_link = &owner_.memory_driver();
-    if (!way.direct()) {
-      const location between = memory_space::places().links()[way.links[0]].to;
-      const neighbour& other = beside[between.index() - location::device(1).index()];
-      q.beside = other.device.value();
-      q.host_link = &driver_of(other);
-    }
+  for (copy_way& way : ways_of(owner, memory_space::places(), beside)) {
+    queues_.push_back({.way = way});
   }
-}
-
-DEEPUM_SEPARATE topology paged_memory::places(const device& owner, const std::vector<neighbour>& beside) {
-  const profile& p = owner.properties();
-  std::vector<bytes> budgets(2 + beside.size());
-  constexpr location home = location::host();
-  constexpr location here = location::device();
-  std::vector<place_link> links{{home, here, p.pinned}, {here, home, p.pinned}};
-  std::vector<std::pair<std::uint8_t, std::uint8_t>> detours;
-  for (std::size_t i = 0; i != beside.size(); ++i) {
-    if (!beside[i].link) {
-      continue;
-    }
-    const location other = location::device(static_cast<unsigned>(i) + 1);
-    const auto first = static_cast<std::uint8_t>(links.size());
-    for (const place_link& l : {place_link{home, other, p.pinned}, place_link{other, home, p.pinned},
-                                place_link{other, here, p.peer}, place_link{here, other, p.peer}}) {
-      links.push_back(l);
-    }
-    detours.emplace_back(first, static_cast<std::uint8_t>(first + 2));
-    detours.emplace_back(static_cast<std::uint8_t>(first + 3), static_cast<std::uint8_t>(first + 1));
-  }
-  return {here, std::move(budgets), std::move(links), detours};
-}
-
-DEEPUM_SEPARATE driver& paged_memory::driver_of(const neighbour& other) {
-  for (executor* e : owner_.connections().executors()) {
-    if (e->ordinal() == other.device.value() && e != &owner_.operations()) {
-      return e->memory_driver();
-    }
-  }
-  throw error(status::invalid_argument, "device " + std::to_string(other.device.value()) +
-                                            " is no neighbour of device " + std::to_string(owner_.ordinal()) +
-                                            ": it is the same one, or of another machine");
 }
 
 DEEPUM_SEPARATE paged_memory::~paged_memory() {
@@ -251,27 +208,6 @@ DEEPUM_SEPARATE paged_memory::queued_copy* paged_memory::to_begin(queue& q) {
   return nullptr;
 }
 
-DEEPUM_SEPARATE void paged_memory::over_host_link(queue& q, event_loop::action then) {
-  driver& d = *q.host_link;
-  link& used = q.inward ? d.in() : d.out();
-  link& other = q.inward ? d.out() : d.in();
-  used.submit(
-      urgency::command,
-      [this, &other] {
-        const profile& p = owner_.properties();
-        return time_at(block_size, other.busy() ? p.pinned_both : p.pinned);
-      },
-      std::move(then));
-}
-
-DEEPUM_SEPARATE void paged_memory::between_devices(queue& q, event_loop::action then) {
-  const int from = q.inward ? q.beside : owner_.ordinal();
-  const int to = q.inward ? owner_.ordinal() : q.beside;
-  owner_.connections().out_of(from).submit(
-      urgency::command, [this] { return time_at(block_size, owner_.properties().peer); }, std::move(then),
-      &owner_.connections().into(to));
-}
-
 DEEPUM_SEPARATE void paged_memory::next(queue& q) {
   queued_copy* const c = to_begin(q);
   q.sending = c != nullptr;
@@ -280,31 +216,14 @@ DEEPUM_SEPARATE void paged_memory::next(queue& q) {
   }
   const block_id b{c->range.first.value + c->begun++};
   const std::uint64_t writes = at(b).writes;
-  const auto ends = [this, &q, b, writes](nanoseconds began) { finish(q, b, writes, began); };
-  if (q.beside < 0) {
-    link& used = q.inward ? q.host_link->in() : q.host_link->out();
-    over_host_link(q, [this, &q, &used, ends] {
-      ends(used.began());
-      next(q);
-    });
-  } else if (q.inward) {
-    over_host_link(q, [this, &q, ends] {
-      between_devices(q, [ends, began = q.host_link->in().began()] { ends(began); });
-      next(q);
-    });
-  } else {
-    between_devices(q, [this, &q, ends] {
-      over_host_link(q, [ends, began = owner_.connections().out_of(owner_.ordinal()).began()] { ends(began); });
-      next(q);
-    });
-  }
+  q.way.send([this, &q, b, writes](nanoseconds began) { finish(q, b, writes, began); }, [this, &q] { next(q); });
 }
 
 DEEPUM_SEPARATE void paged_memory::finish(queue& q, block_id b, std::uint64_t writes_at_start, nanoseconds began) {
   if (q.copies.front().done == 0) {
     q.copies.front().began = began;
   }
-  if (q.inward) {
+  if (q.way.inward()) {
     finish_in(b, q.copies.front().ticket, began);
   } else {
     finish_out(b, writes_at_start);
@@ -357,7 +276,7 @@ DEEPUM_SEPARATE void paged_memory::end_block(queue& q) {
       take_memory(ended.range);
       report(device_event::kind::departed, ended.range, ended.ticket, ended.began);
     }
-    const bool start_reported = ended.leaves || q.inward;
+    const bool start_reported = ended.leaves || q.way.inward();
     report(ended.part ? device_event::kind::failed : device_event::kind::completed, ended.range, ended.ticket,
            start_reported ? nanoseconds{} : ended.began);
   }
