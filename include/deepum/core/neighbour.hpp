@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deepum/cxx20.hpp>
+
 #include <concepts>
 
 namespace deepum {

@@ -29,8 +29,8 @@ class device_memory {
  public:
   using action_type = event_loop::action;
 
-  /// @param host  As `link` has it.
-  device_memory(event_loop& loop, const profile& rates, host_bandwidth* host = nullptr);
+  /// @param shared  As `link` has it.
+  device_memory(event_loop& loop, const profile& rates, host_bandwidth* shared = nullptr);
 
   [[nodiscard]] event_loop& loop() { return loop_; }
   [[nodiscard]] const profile& costs() const { return profile_; }

@@ -33,8 +33,8 @@ class driver {
   using action_type = event_loop::action;
   using room = device_memory::room;
 
-  /// @param host  As `link` has it.
-  driver(event_loop& loop, const profile& rates, host_bandwidth* host = nullptr) : memory_(loop, rates, host) {}
+  /// @param shared  As `link` has it.
+  driver(event_loop& loop, const profile& rates, host_bandwidth* shared = nullptr) : memory_(loop, rates, shared) {}
 
   [[nodiscard]] link& in() { return memory_.in(); }
   [[nodiscard]] link& out() { return memory_.out(); }

@@ -23,8 +23,8 @@ class link {
  public:
   using cost = std::function<nanoseconds()>;
 
-  /// @param host  What it shares with other links; null: nothing. Outlives it.
-  explicit link(event_loop& loop, host_bandwidth* host = nullptr) : loop_(loop), host_(host) {}
+  /// @param shared  What it shares with other links; null: nothing. Outlives it.
+  explicit link(event_loop& loop, host_bandwidth* shared = nullptr) : loop_(loop), host_(shared) {}
 
   /// Queues a transfer. `time()` is asked when it starts, because it may depend on what the other direction does.
   /// @param into  Where it comes in, which it has for as long as it lasts; null: nothing else. Outlives the transfer.

@@ -28,15 +28,15 @@ inline namespace v0 {
 namespace sim {
 
 DEEPUM_SEPARATE void copy_way::send(std::function<void(nanoseconds)> done, event_loop::action next) const {
-  link& host = inward_ ? host_link_->in() : host_link_->out();
+  link& used = inward_ ? host_link_->in() : host_link_->out();
   if (beside_ < 0) {
-    over_host_link([&host, done = std::move(done), next = std::move(next)] {
-      done(host.began());
+    over_host_link([&used, done = std::move(done), next = std::move(next)] {
+      done(used.began());
       next();
     });
   } else if (inward_) {
-    over_host_link([way = *this, &host, done = std::move(done), next = std::move(next)] {
-      way.between_devices([done, began = host.began()] { done(began); });
+    over_host_link([way = *this, &used, done = std::move(done), next = std::move(next)] {
+      way.between_devices([done, began = used.began()] { done(began); });
       next();
     });
   } else {

@@ -20,11 +20,11 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-DEEPUM_SEPARATE device_memory::device_memory(event_loop& loop, const profile& rates, host_bandwidth* host)
+DEEPUM_SEPARATE device_memory::device_memory(event_loop& loop, const profile& rates, host_bandwidth* shared)
     : loop_(loop),
       profile_(rates),
-      in_(loop, host),
-      out_(loop, host),
+      in_(loop, shared),
+      out_(loop, shared),
       rooms_(blocks(rates.memory)) {}
 
 // ---- rooms ------------------------------------------------------------------------------------------------------
