@@ -264,10 +264,12 @@ class machine_reader {
 
 double machine::rate(location from, location to) const {
   std::vector<double> left;
+  left.reserve(places.links().size());
   for (const place_link& l : places.links()) {
     left.push_back(l.rate);
   }
   std::vector<double> capped;
+  capped.reserve(caps.size());
   for (const link_cap& c : caps) {
     capped.push_back(c.gbps);
   }
