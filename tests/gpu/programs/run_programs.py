@@ -3,7 +3,7 @@
 cuBLAS, and the training of a transformers model with PyTorch. Prints one JSON object; ends with 0 where every run under
 deepum-run has computed bit by bit what the plain run has.
 
-usage: run_programs.py [--bin build/bin] [--compile] [--seconds 280]
+usage: run_programs.py [--bin build/bin] [--compile] [--seconds 280] [--commit HASH]
 
 One process at a time. Managed memory: at most 4 GiB (DEEPUM_MANAGED_LIMIT), and only where that is an eighth of what the card
 has free. Needs nvcc; the part with PyTorch needs torch and transformers, and is left out where they are missing. Abseil's
@@ -24,10 +24,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_MIB = 4096
 
 
+def ask_gpu(what):
+    return subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                          check=True).stdout.splitlines()[0].strip()
+
+
 def free_mib():
-    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"], capture_output=True, text=True,
-                         check=True).stdout
-    return int(out.split()[0])
+    return int(ask_gpu("memory.free"))
+
+
+def last_line(command):
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip().splitlines()[-1]
 
 
 class Runner:
@@ -75,6 +82,7 @@ def main():
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--compile", action="store_true", help="the training under torch.compile too, which takes minutes")
     parser.add_argument("--seconds", type=float, default=280)
+    parser.add_argument("--commit", default="", help="what was measured, for the JSON: git describe --always --dirty")
     options = parser.parse_args()
     runner = Runner(options)
     verdict = {}
@@ -117,7 +125,8 @@ def main():
                         runner.results[name]["step_ms"] = steady(found["ms"])
         else:
             runner.results["train"] = {"left_out": "no torch or transformers"}
-    print(json.dumps({"free_mib_before": before, "free_mib_after": free_mib(), "same": verdict, "runs": runner.results}, indent=1))
+    print(json.dumps({"gpu": ask_gpu("name"), "driver": ask_gpu("driver_version"), "nvcc": last_line([nvcc, "--version"]),
+                      "commit": options.commit, "flags": sys.argv[1:], "managed_limit_mib": LIMIT_MIB, "free_mib_before": before, "free_mib_after": free_mib(), "same": verdict, "runs": runner.results}, indent=1))
     return 0 if verdict and all(verdict.values()) else 1
 
 
