@@ -34,7 +34,7 @@ struct metric {
   bool level = false;  // else it only grows
 };
 
-[[nodiscard]] inline std::array<metric, 19> metrics_of(const statistics& s) {
+[[nodiscard]] inline std::array<metric, 20> metrics_of(const statistics& s) {
   const policy_statistics& p = s.policy;
   return {{
       {"launches", "", "Launches that were issued.", s.launches},
@@ -56,6 +56,8 @@ struct metric {
       {"launches_oversized", "", "Launches that declared more than the budget.", s.oversized_launches},
       {"launches_predicted", "", "Launches that the one before them had predicted.", p.predicted},
       {"launches_mispredicted", "", "Launches for which another one was predicted.", p.mispredicted},
+      {"shared_blocks", "blocks", "Blocks of layers' inputs that stay, because other memory lies in them.",
+       p.shared_blocks},
       {"table_bytes", "bytes", "Memory of the policy's tables.", p.table_bytes, true},
       {"execution_ids", "", "Execution IDs that the policy knows.", p.execution_ids, true},
   }};

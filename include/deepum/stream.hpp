@@ -158,6 +158,15 @@ class stream {
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) { return copies_.memset(to, value, n); }
 
+  /// Launches of this stream belong to a layer of a net until what this returns ends, copies and graphs too: a fact for
+  /// the policies `vdnn` and `vdnn_ext`, which others ignore. At most one layer is open on each stream. Where several
+  /// streams have layers, those run in the order of their first launches.
+  /// @errors  `status::invalid_argument` within another layer of this stream, and for the input of a backward pass;
+  ///          `status::unsupported` while a graph is recorded, which is one launch; those of operands, as `launch`.
+  ///
+  ///     const auto at = s.layer({.layer = 3, .kind = deepum::layer_kind::conv, .input = {deepum::reads(x, n)}});
+  [[nodiscard]] in_layer layer(const named_layer& what) { return launches_.layer(what); }
+
   /// @name Graphs
   /// Launches that are recorded once and run as one: to the policy a graph is one launch with all that they touch, and
   /// nothing is inserted into it.

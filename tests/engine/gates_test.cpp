@@ -15,8 +15,8 @@ using deepum_test::paged_fake_memory;
 
 template <class Memory>
 struct bench {
-  explicit bench(bool policy_holds = true)
-      : gates(in, state, memory.capabilities().faults, policy_holds || !memory.capabilities().faults) {
+  explicit bench(bool policy_holds = true, bool policy_orders = false)
+      : gates(in, state, memory.capabilities().faults, policy_holds || !memory.capabilities().faults, policy_orders) {
     state.ledger.set_keeps_home_copy(memory.capabilities().keeps_home_copy);
     state.ledger.set_budget(4);
     gates.work_out();
@@ -51,6 +51,17 @@ TEST_CASE("launches ask where what is alive does not fit, or is on its way, and 
     b.live(5);
     CHECK(b.in.launches_ask() == holds);
   }
+}
+
+TEST_CASE("under a policy that orders them launches ask always") {
+  bench<fake_memory> b(false, true);
+  CHECK(b.in.launches_ask());
+  b.live(1);
+  CHECK(b.in.launches_ask());
+  bench<paged_fake_memory> paged(false, true);
+  paged.state.all_there = true;
+  paged.gates.work_out();
+  CHECK(paged.in.launches_ask());
 }
 
 TEST_CASE("where the host keeps its copy launches ask always") {

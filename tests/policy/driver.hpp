@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,15 +32,16 @@ struct kernel {
   std::vector<block_access> touched{};  // really, in this order
   bool complete = true;
   std::uint64_t scalar = 0;  // an argument that is no memory
+  std::shared_ptr<const layer_scope> layer{};
 };
 
 /// A kernel that declares what it touches.
 inline kernel honest(std::string name, std::vector<block_access> accesses, std::uint64_t scalar = 0) {
-  return {std::move(name), accesses, accesses, true, scalar};
+  return {std::move(name), accesses, accesses, true, scalar, {}};
 }
 /// A kernel that declares nothing.
 inline kernel silent(std::string name, std::vector<block_access> accesses) {
-  return {std::move(name), {}, std::move(accesses), false, 0};
+  return {std::move(name), {}, std::move(accesses), false, 0, {}};
 }
 
 /// Carries plans out at once, and runs launches one by one, so that a policy can be tested without an engine. Blocks
@@ -93,6 +95,7 @@ class driver {
     r.accesses = k.declared;
     r.complete = k.complete;
     r.name = k.name;
+    r.layer = k.layer;
     for (const block_access& a : k.declared) {
       for_each(a.range, [&](block_id b) { map.add_user(b, a.mode); });
     }

@@ -4,6 +4,7 @@
 #include <deepum/arena/checker.hpp>
 #include <deepum/arena/declaration.hpp>
 #include <deepum/arena/device_queue.hpp>
+#include <deepum/arena/layer_scopes.hpp>
 #include <deepum/arena/new_memory.hpp>
 #include <deepum/arena/residency.hpp>
 #include <deepum/arena/rooms.hpp>
@@ -46,6 +47,8 @@ struct stream_launches {
   stream_launches(const stream_launches&) = delete;
   stream_launches& operator=(const stream_launches&) = delete;
 
+  /// See `stream::layer`.
+  [[nodiscard]] in_layer layer(const named_layer& what);
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const;
   /// Whether the program captures what is launched, which then runs later.
   [[nodiscard]] bool captured() const { return rooms.back.faults() && queue.capturing(); }
@@ -72,6 +75,7 @@ struct stream_launches {
   const stream_id id;
   declaration declared{};  // by the launch that is being opened
   std::optional<recording> recorded{};
+  std::shared_ptr<layer_scopes> layers{};  // none: no layer was named
 };
 
 /// A launch between its report to the engine and the end of what is enqueued for it, however that ends.

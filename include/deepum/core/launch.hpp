@@ -1,9 +1,11 @@
 #pragma once
 
 #include <deepum/core/block.hpp>
+#include <deepum/core/layer.hpp>
 #include <deepum/core/strong_id.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,7 @@ struct launch_record {
   bool complete = true;                  ///< false: it may touch blocks that `accesses` does not name
   std::string name{};                    ///< for messages and traces
   bool hold = false;                     ///< an `arena::hold`: it executes nothing and ends when the program says so
+  std::shared_ptr<const layer_scope> layer{};  ///< the layer that it belongs to; none: the program named none
 };
 
 /// A page fault, as the fault feed reports it and the engine attributes it.

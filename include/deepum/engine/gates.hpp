@@ -17,12 +17,14 @@ class gates {
  public:
   /// @param mail, shared    Outlive it.
   /// @param faults          Of the memory.
-  /// @param holds_launches  Of the policy.
-  gates(inbox& mail, records& shared, bool faults, bool holds_launches)
+  /// @param holds_launches   Of the policy.
+  /// @param orders_launches  Of the policy: then none passes without asking.
+  gates(inbox& mail, records& shared, bool faults, bool holds_launches, bool orders_launches)
       : inbox_(mail),
         state_(shared),
         faults_(faults),
-        holds_launches_(holds_launches) {}
+        holds_launches_(holds_launches),
+        orders_launches_(orders_launches) {}
 
   /// The inbox was read, or the budget has changed: how much may come alive has to be worked out again.
   void mark_stale() { stale_ = true; }
@@ -40,6 +42,7 @@ class gates {
   records& state_;
   const bool faults_;
   const bool holds_launches_;
+  const bool orders_launches_;
   bool stale_ = true;
 };
 

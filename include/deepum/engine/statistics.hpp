@@ -132,6 +132,7 @@ struct statistics {
     a.policy.predicted -= b.policy.predicted;
     a.policy.mispredicted -= b.policy.mispredicted;
     a.policy.unpredicted -= b.policy.unpredicted;
+    a.policy.shared_blocks -= b.policy.shared_blocks;
     return a;
   }
 

@@ -21,6 +21,7 @@ struct policy_statistics {
   std::uint64_t unpredicted = 0;    ///< launches for which nothing was predicted
   std::uint64_t table_bytes = 0;    ///< memory of all tables
   std::uint64_t execution_ids = 0;  ///< execution IDs known
+  std::uint64_t shared_blocks = 0;  ///< `vdnn`, `vdnn_ext`: blocks of inputs that stay, because other memory is in them
 };
 
 /// Work that takes a policy long and needs nothing but what it holds, as the plan of a whole step.
@@ -85,6 +86,13 @@ class policy {
   /// Whether a launch that was issued may begin: no block is missing that the policy is bringing for it. Where it will
   /// not bring them, because they do not fit or nothing is known, the launch is ready.
   [[nodiscard]] virtual bool ready(launch_id, stream_id, const block_map&) const { return true; }
+  /// Whether `ready` says when launches begin beside what is brought for them: then each launch asks, also where all
+  /// that it touches is on the device, and on memory that never faults nothing is brought that neither the policy nor a
+  /// launch asked for. It holds for the policy's whole life.
+  [[nodiscard]] virtual bool orders_launches() const { return false; }
+  /// Whether memory that never faults may take the room of this block for a launch that is ready and lacks room. No:
+  /// the launch is refused where nothing else may leave.
+  [[nodiscard]] virtual bool gives_up(block_id, const block_map&) const { return true; }
 
   /// Launches of the step that it recognises in what was issued last; 0: none, or it looks for none. For traces.
   [[nodiscard]] virtual std::uint32_t period() const { return 0; }

@@ -4,7 +4,10 @@
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace deepum {
 inline namespace v0 {
@@ -61,9 +64,28 @@ DEEPUM_SEPARATE void open_launch::give_up() {
   owner_.queue.end(id_);
 }
 
+DEEPUM_SEPARATE in_layer stream_launches::layer(const named_layer& what) {
+  const std::string name = "layer " + std::to_string(what.layer);
+  if (recorded || captured()) {
+    throw error(status::unsupported, name +
+                                         " begins while a graph is recorded, which is one launch; name the layer "
+                                         "where the graph is launched");
+  }
+  std::vector<named_operand> input;
+  rooms.launches.name_operands(name, what.input, input);
+  if (!layers) {
+    layers = std::make_shared<layer_scopes>();
+  }
+  return {layers, scope_of(what, input, rooms.back.grid())};
+}
+
 DEEPUM_SEPARATE launch_record open_launch::record_of(std::string_view name, launch_signature signature,
                                                      bool complete) const {
-  return {.stream = owner_.id, .signature = signature, .complete = complete, .name = std::string(name)};
+  return {.stream = owner_.id,
+          .signature = signature,
+          .complete = complete,
+          .name = std::string(name),
+          .layer = owner_.layers ? owner_.layers->current() : nullptr};
 }
 
 DEEPUM_SEPARATE void open_launch::open(std::string_view name, launch_signature signature,

@@ -94,8 +94,8 @@ DEEPUM_SEPARATE bool admission::memory_allows(const launch_record& record) const
 
 DEEPUM_SEPARATE bool admission::policy_allows(const launch_record& record) const {
   // Where memory never faults, the policy was waited for while the launch's blocks were brought.
-  return pager_ != nullptr || !policy_.holds_launches() || !gates_.pressed() || state_.paused() ||
-         policy_.ready(record.id, record.stream, state_.ledger);
+  const bool asked = policy_.orders_launches() || (pager_ == nullptr && policy_.holds_launches() && gates_.pressed());
+  return !asked || state_.paused() || policy_.ready(record.id, record.stream, state_.ledger);
 }
 
 DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id stream) {

@@ -81,6 +81,20 @@ DEEPUM_SEPARATE error demand_pager::refusal(const launch_record& record) const {
     return error(status::out_of_device_memory, too_large(record.name, needed));
   }
   const std::string why = memory_.last_failure();
+  if (why.empty() && policy_.orders_launches()) {
+    std::uint64_t missing = 0;
+    for_each_distinct_run(record, [&](block_range run) {
+      missing += static_cast<std::uint64_t>(
+          std::count_if(run.begin(), run.end(), [&](block_id b) { return !state_.ledger.present(b); }));
+    });
+    return error(status::out_of_device_memory,
+                 "launch '" + record.name + "' lacks " +
+                     in_bytes(missing - std::min<std::uint64_t>(missing, state_.ledger.room())) +
+                     " bytes of the budget of " + in_bytes(state_.ledger.budget()) + ", and the policy '" +
+                     std::string(policy_.name()) +
+                     "' takes room from inputs of layers alone: raise the budget, have the inputs of more layers "
+                     "offloaded, or choose another policy");
+  }
   return error(memory_.host_is_full() ? status::out_of_host_memory : status::out_of_device_memory,
                "launch '" + record.name + "' cannot get its memory onto the device: " +
                    (why.empty() ? std::string("nothing that is there may leave") : why));
@@ -100,7 +114,7 @@ DEEPUM_SEPARATE void demand_pager::serve() {
   } else {
     const launch_record& record = *state_.launches.find(next->id, next->stream);
     claims_.serve(record);
-    awaits_policy = !next->forced && policy_.holds_launches() && !state_.paused() &&
+    awaits_policy = !next->forced && (policy_.holds_launches() || policy_.orders_launches()) && !state_.paused() &&
                     !policy_.ready(next->id, next->stream, state_.ledger);
     if (!awaits_policy) {
       missing = demand(record, std::exchange(next->faulted, true));
@@ -109,7 +123,7 @@ DEEPUM_SEPARATE void demand_pager::serve() {
   if (before != claims_.served()) {
     wait_.succeeded();  // the failures were of another one
   }
-  if (missing == 0 && !awaits_policy && !state_.oversubscribed() &&
+  if (missing == 0 && !awaits_policy && !policy_.orders_launches() && !state_.oversubscribed() &&
       state_.queues.all_into(state_.ledger.device(),
                              [](const transfer_queue& q) { return q.requested.empty() && q.planned.empty(); })) {
     bring_all();
@@ -283,7 +297,7 @@ DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
     }
     state_.ledger.for_each_least_recently_migrated([&](block_id b) {
       if ((state_.ledger.life(b) != liveness::live && state_.ledger.users(b) == 0) != dead || !state_.still(b) ||
-          facts_.in_use(b)) {
+          facts_.in_use(b) || (missing != 0 && !dead && !policy_.gives_up(b, state_.ledger))) {
         return true;
       }
       const reason why = missing != 0 ? reason::make_room : reason::over_budget;

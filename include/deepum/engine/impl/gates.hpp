@@ -10,7 +10,7 @@ inline namespace v0 {
 namespace detail {
 
 DEEPUM_SEPARATE void gates::work_out() {
-  inbox_.set_launches_ask((holds_launches_ && pressed()) || !state_.held.empty() ||
+  inbox_.set_launches_ask(orders_launches_ || (holds_launches_ && pressed()) || !state_.held.empty() ||
                           state_.queues.forgotten.moving() != 0);
   if (std::exchange(stale_, false) && faults_) {
     if (state_.queues.forgotten.idle()) {
