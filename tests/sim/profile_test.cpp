@@ -12,7 +12,7 @@ using namespace deepum;
 
 TEST_CASE("the default profile is the first name, and every name finds its profile") {
   const auto names = sim::profile_names();
-  REQUIRE(names.size() == 6);
+  REQUIRE(names.size() == 8);
   CHECK(names.front() == "h200_pcie5");
   for (const std::string& name : names) {
     CHECK(sim::find_profile(name).name == name);
@@ -27,7 +27,7 @@ TEST_CASE("an unknown profile is an error that lists the names") {
     CHECK(e.code() == status::invalid_argument);
     CHECK(std::string(e.what()) ==
           "no profile of a simulated GPU is named 'b200'; there are h200_pcie5, v100_pcie3, a100_pcie4, "
-          "2x_h200_nvlink, 4x_h200_nvlink, 4x_v100_nvlink2");
+          "2x_h200_nvlink, 4x_h200_nvlink, 4x_v100_nvlink2, gtx970_pcie3, titanx_pcie3");
   }
 }
 

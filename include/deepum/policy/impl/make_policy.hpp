@@ -9,6 +9,7 @@
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/policy/um.hpp>
+#include <deepum/policy/vdnn.hpp>
 
 #include <memory>
 #include <string>
@@ -27,6 +28,12 @@ inline namespace v0 {
   }
   if (name == "lru") {
     return std::make_unique<lru_policy>(options);
+  }
+  if (name == "vdnn") {
+    return std::make_unique<vdnn_policy>(vdnn_policy::layer_end::computation_and_copies, options);
+  }
+  if (name == "vdnn_ext") {
+    return std::make_unique<vdnn_policy>(vdnn_policy::layer_end::computation, options);
   }
   if (name == "deepum") {
     return std::make_unique<deepum_policy>(options);

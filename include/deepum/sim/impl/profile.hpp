@@ -132,6 +132,35 @@ namespace detail {
   return p;
 }
 
+/// NVIDIA GeForce GTX 970, PCIe 3 x16: the card on which vDNNExt was measured (its report, section 5.1.2). Costs
+/// without a source are those of `v100_pcie3`.
+[[nodiscard]] inline profile gtx970_pcie3() {
+  using namespace std::chrono_literals;
+  profile p = v100_pcie3();
+  p.name = "gtx970_pcie3";
+  p.memory = 3584_MiB;         // the report: 3.5 GB
+  p.peak_flops = 3.5e12;       // the report
+  p.memory_bandwidth = 224e9;  // the report
+  p.launch_latency = 5us;      // estimate
+  p.host_launch = 5us;         // estimate
+  p.prefetch_in = {measured_at(2_MiB, 9e9), measured_at(16_MiB, 11.5e9), measured_at(1_GiB, 12.5e9)};  // estimate
+  p.link_in = 12.8e9;      // the report, section 3.1: what copies reach
+  p.pinned = 12.8e9;       // the same
+  p.pinned_both = 12.8e9;  // estimate: the link is full duplex, and the report counts no loss
+  p.remote = 12e9;         // estimate
+  return p;
+}
+
+/// NVIDIA Titan X (Maxwell), PCIe 3 x16: the card of vDNN, for which the report expects larger gains.
+[[nodiscard]] inline profile titanx_pcie3() {
+  profile p = gtx970_pcie3();
+  p.name = "titanx_pcie3";
+  p.memory = 12_GiB - 256_MiB;  // data sheet, less what the driver keeps (estimate)
+  p.peak_flops = 7e12;          // the report
+  p.memory_bandwidth = 336e9;   // the report
+  return p;
+}
+
 /// Two of those that `h200_pcie5` is, on one host.
 [[nodiscard]] inline profile two_h200_nvlink() {
   profile p = h200_pcie5();
@@ -164,8 +193,8 @@ namespace detail {
 }
 
 [[nodiscard]] inline const std::vector<profile>& profiles() {
-  static const std::vector<profile> all{h200_pcie5(),      v100_pcie3(),       a100_pcie4(),
-                                        two_h200_nvlink(), four_h200_nvlink(), four_v100_nvlink2()};
+  static const std::vector<profile> all{h200_pcie5(),       v100_pcie3(),        a100_pcie4(),   two_h200_nvlink(),
+                                        four_h200_nvlink(), four_v100_nvlink2(), gtx970_pcie3(), titanx_pcie3()};
   return all;
 }
 
