@@ -33,7 +33,8 @@
 
 ABSL_FLAG(
     std::string, policy, "auto",
-    "ideal (all resident), um (demand paging), lru, deepum, auto, oracle (knows the step); several with commas; or "
+    "ideal (all resident), um (demand paging), lru, vdnn, vdnn_ext, deepum, auto, oracle (knows the step); several "
+    "with commas; or "
     "all");
 ABSL_FLAG(deepum_program::budget_flag, budget, {},
           "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint (40%)");
@@ -67,6 +68,7 @@ ABSL_FLAG(bool, hold_deepum, false, "hold launches back under deepum too");
 ABSL_FLAG(bool, prefetch, true, "off: for ablations");
 ABSL_FLAG(bool, pre_evict, true, "off: for ablations");
 ABSL_FLAG(bool, invalidate, true, "off: dead contents are moved like live ones, for ablations");
+ABSL_FLAG(std::string, offload, "all", "vdnn and vdnn_ext: inputs that leave: none, conv, all or alternate_conv");
 ABSL_FLAG(std::uint32_t, rows, deepum::block_table_shape{}.rows, "rows of deepum's block tables");
 ABSL_FLAG(std::uint32_t, ways, deepum::block_table_shape{}.ways, "blocks in a row of deepum's block tables");
 ABSL_FLAG(std::uint32_t, successors, deepum::block_table_shape{}.successors,
@@ -79,7 +81,7 @@ ABSL_FLAG(std::string, schedule, "", "file for the schedule, for a referee to ch
 namespace deepum::replay {
 namespace {
 
-constexpr const char* policies[] = {"ideal", "um", "lru", "deepum", "auto", "oracle"};
+constexpr const char* policies[] = {"ideal", "um", "lru", "vdnn", "vdnn_ext", "deepum", "auto", "oracle"};
 
 struct run_options {
   std::vector<std::string> policies{};
@@ -161,6 +163,10 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
       m != "auto" && m != "managed" && m != "home-copy" && m != "backed") {  // the last: its old name
     return absl::InvalidArgumentError(absl::StrCat("--memory is auto, managed or home-copy, not '", m, "'"));
   }
+  if (!try_parse_offload(absl::GetFlag(FLAGS_offload))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--offload is none, conv, all or alternate_conv, not '", absl::GetFlag(FLAGS_offload), "'"));
+  }
   if (!absl::GetFlag(FLAGS_schedule).empty() && options.policies.size() != 1) {
     return absl::InvalidArgumentError("--schedule is of one policy: choose it with --policy");
   }
@@ -172,6 +178,7 @@ policy_options tuning_for(const std::string& policy) {
   tuning.lookahead = absl::GetFlag(FLAGS_lookahead).degree;
   tuning.block_table = {absl::GetFlag(FLAGS_rows), absl::GetFlag(FLAGS_ways), absl::GetFlag(FLAGS_successors)};
   tuning.prefetch = absl::GetFlag(FLAGS_prefetch);
+  tuning.offload = try_parse_offload(absl::GetFlag(FLAGS_offload)).value_or(offload::all);
   tuning.pre_evict = absl::GetFlag(FLAGS_pre_evict);
   tuning.invalidate = absl::GetFlag(FLAGS_invalidate);
   tuning.hold_launches = policy == "deepum" ? absl::GetFlag(FLAGS_hold_deepum) : absl::GetFlag(FLAGS_hold);

@@ -200,6 +200,7 @@ void gpu::place_new(block_range range, std::uint64_t ticket) {
     keeps_home_copy_ ? map_.arrive_empty(b) : map_.arrive(b, false);
     placed_at_[b.value] = now();
   }
+  peak_ = std::max(peak_, map_.occupied());
   report(device_event::kind::arrived, range, ticket);
 }
 
@@ -347,6 +348,7 @@ void gpu::begin_copy(const transfer& t, std::uint64_t ticket, bool last) {
       map_.start_leaving(b, t.from);
     }
   }
+  peak_ = std::max(peak_, map_.occupied());
   links_.begin(t.via, gbps);
   lanes_[t.via].busy = true;
   after(time, [this, t, ticket, last, gbps, began = now()] {

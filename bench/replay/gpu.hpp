@@ -19,6 +19,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace deepum::replay {
@@ -91,6 +92,8 @@ class gpu {
   /// @{
   [[nodiscard]] std::uint32_t blocks() const { return map_.size(); }
   [[nodiscard]] std::uint32_t free_rooms() const { return map_.room(); }
+  /// Blocks that took room on the device at most since the last call.
+  [[nodiscard]] std::uint32_t take_peak() { return std::exchange(peak_, map_.occupied()); }
   [[nodiscard]] const topology& places() const { return machine_.places; }
   /// The source is filled in, and the route where contents are copied.
   bool start(const transfer& t, std::uint64_t ticket);
@@ -163,6 +166,7 @@ class gpu {
   shared_links links_;
   std::vector<std::uint8_t> order_{};  // of the routes: those to the host, to neighbours, to the device
   std::vector<operation> left_out_{};  // not done, and not reported yet
+  std::uint32_t peak_ = 0;             // blocks on the device since it was asked for last
   std::deque<device_launch> queue_{};
   std::vector<executed_launch> finished_{};
   std::vector<device_event> events_{};

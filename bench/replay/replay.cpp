@@ -5,7 +5,9 @@
 #include <deepum/error.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -146,7 +148,8 @@ class replayer {
                              .signature = d.signature,
                              .accesses = d.accesses,
                              .complete = d.complete,
-                             .name = w.launches[k].kernel});
+                             .name = w.launches[k].kernel,
+                             .layer = scope_of(w, k)});
       while (!engine_.admitted(l.id, stream)) {
         run_until_reported();
       }
@@ -158,6 +161,16 @@ class replayer {
     collect();
   }
 
+  // Each step has scopes of its own.
+  std::shared_ptr<const layer_scope> scope_of(const workload& w, std::uint32_t k) {
+    const std::shared_ptr<const layer_scope>& layer = w.launches[k].layer;
+    if (layer && (k == 0 || w.launches[k - 1].layer != layer)) {
+      layer_scope made = *layer;
+      made.number = ++scopes_;
+      scope_ = std::make_shared<const layer_scope>(std::move(made));
+    }
+    return layer ? scope_ : nullptr;
+  }
   // Things happen; the last launch of a turn may have finished among them.
   void run_next() {
     gpu_.run_next();
@@ -180,6 +193,7 @@ class replayer {
         const statistics all = engine_.snapshot();
         turns_.push_back({e.ended - last_end_, all - before_});
         turns_.back().used.policy.table_bytes = all.policy.table_bytes;
+        turns_.back().peak = block_size * gpu_.take_peak();
         before_ = all;
         last_end_ = e.ended;
       }
@@ -283,6 +297,8 @@ class replayer {
   std::vector<std::vector<std::vector<declared_launch>>> declared_{};  // by workload and variant
   std::vector<launch_id> ends_{};                                      // by turn: its last launch
   std::vector<replayed_turn> turns_{};
+  std::shared_ptr<const layer_scope> scope_{};
+  std::uint64_t scopes_ = 0;
   statistics before_{};
   nanoseconds last_end_{};
 };

@@ -42,6 +42,7 @@ struct replay_options {
 struct replayed_turn {
   nanoseconds time{};  ///< from the end of the turn before to the end of this one
   statistics used{};   ///< what the engine did in that time
+  bytes peak{};        ///< on the device at most
 };
 
 struct replay_result {

@@ -67,6 +67,7 @@ class builder {
     take_tensors();
     place_tensors();
     resolve_operands();
+    resolve_layers();
     find_lives();
     find_dead_and_fresh();
     find_touched();
@@ -162,6 +163,29 @@ class builder {
           }
         }
       }
+    }
+  }
+
+  void resolve_layers() {
+    for (std::size_t i = 0; i < launches_.size(); ++i) {
+      if (!launches_[i].layer) {
+        continue;
+      }
+      const described_layer& from = *launches_[i].layer;
+      const auto goes_on = [&](const std::optional<described_layer>& before) {
+        return before && before->number == from.number && before->pass == from.pass;
+      };
+      if (i != 0 && goes_on(launches_[i - 1].layer)) {
+        result_.launches[i].layer = result_.launches[i - 1].layer;
+        continue;
+      }
+      layer_scope made{.layer = from.number, .pass = from.pass, .kind = from.kind};
+      for (const std::int64_t id : from.input) {
+        const workload_tensor& t = result_.tensors[index_of(launches_[i], id)];
+        made.input.push_back(um_grid.whole_blocks_of(t.address, t.size));
+        made.shared += t.span.count - made.input.back().count;
+      }
+      result_.launches[i].layer = std::make_shared<const layer_scope>(std::move(made));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_grid.hpp>
 #include <deepum/core/launch.hpp>
+#include <deepum/core/layer.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
@@ -37,6 +38,15 @@ struct described_tensor {
   std::size_t line = 0;                        ///< of the file, for messages; 0: there is no file
 };
 
+/// The layer of a net that a launch belongs to, as a file or a program describes it. Launches that follow each other
+/// and say the same of number and pass are of one scope.
+struct described_layer {
+  std::uint32_t number = 0;
+  layer_pass pass = layer_pass::forward;
+  layer_kind kind = layer_kind::other;
+  std::vector<std::int64_t> input{};  ///< tensors; in the forward pass alone
+};
+
 /// A launch as a file or a program describes it.
 struct described_launch {
   /// One list for all steps, or lists that steps use in turn; blocks are counted from the first one of the tensor.
@@ -49,6 +59,7 @@ struct described_launch {
   /// The blocks that are really touched of tensors with data-dependent accesses, by the tensor's number. At least one
   /// list each.
   std::map<std::int64_t, lists> blocks{};
+  std::optional<described_layer> layer{};
   std::size_t line = 0;  ///< of the file, for messages; 0: there is no file
 };
 
@@ -95,6 +106,8 @@ struct workload_launch {
   std::vector<workload_operand> operands{};  ///< tensors that are read, then those that are only written
   std::vector<touched_blocks> touched{};     ///< one for all steps, or one a step, used in turn
   block_set dead{};                          ///< contents are dead once the launch has run
+  /// The layer that it belongs to, the same for all launches of a scope; its number is left 0.
+  std::shared_ptr<const layer_scope> layer{};
 
   /// @param variant  Of the step, as `workload::variant_of` says.
   [[nodiscard]] const touched_blocks& touches(std::size_t variant) const { return touched[variant % touched.size()]; }

@@ -149,7 +149,44 @@ class parser {
         }
       }
     }
+    if (line.has("layer")) {
+      launch.layer = read_layer(line);
+    }
     result_.launches.push_back(std::move(launch));
+  }
+
+  static described_layer read_layer(const json_line& line) {
+    const nlohmann::json& value = line.at("layer");
+    const auto part = [&](const char* key) -> const nlohmann::json& {
+      if (!value.is_object() || !value.contains(key)) {
+        line.refuse(std::string("\"layer\" lacks \"") + key + "\"");
+      }
+      return value.at(key);
+    };
+    described_layer layer;
+    layer.number =
+        static_cast<std::uint32_t>(line.whole(part("number"), "layer", std::numeric_limits<std::uint32_t>::max() - 1));
+    layer.pass = part("pass") == to_string(layer_pass::backward) ? layer_pass::backward : layer_pass::forward;
+    if (part("pass") != to_string(layer.pass)) {
+      line.refuse("the pass of a layer is forward or backward, not " + part("pass").dump());
+    }
+    unsigned kind = 0;
+    while (kind != layer_kind_count && part("kind") != to_string(static_cast<layer_kind>(kind))) {
+      ++kind;
+    }
+    if (kind == layer_kind_count) {
+      line.refuse("there is no layer of the kind " + part("kind").dump());
+    }
+    layer.kind = static_cast<layer_kind>(kind);
+    if (value.contains("input")) {
+      if (!value.at("input").is_array() || layer.pass == layer_pass::backward) {
+        line.refuse("the input of a layer is a list of tensors, in its forward pass alone");
+      }
+      for (const nlohmann::json& id : value.at("input")) {
+        layer.input.push_back(tensor_id(line, id, "input"));
+      }
+    }
+    return layer;
   }
 
   // A file that was edited may still have its old header, so this does not keep it from being replayed.
