@@ -96,8 +96,7 @@ cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithm(cudnnHandle_t, const c
                                                           const cudnnFilterDescriptor_t, const int most, int* count,
                                                           cudnnConvolutionBwdFilterAlgoPerf_t* found) {
   return cudnn_algorithms_test::tell_found(most, count, found, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
-                                           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
-                                           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT);
+                                           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT);
 }
 }
 

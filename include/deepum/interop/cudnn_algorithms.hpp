@@ -25,16 +25,16 @@ namespace interop {
 /// @param found  By time, as `cudnn_algorithms` gives them.
 [[nodiscard]] inline std::optional<layer_algorithm> fastest_within(const std::vector<layer_algorithm>& found,
                                                                    bytes limit) {
-  const auto it = std::find_if(found.begin(), found.end(),
-                               [limit](const layer_algorithm& a) { return a.workspace <= limit; });
+  const auto it =
+      std::find_if(found.begin(), found.end(), [limit](const layer_algorithm& a) { return a.workspace <= limit; });
   return it == found.end() ? std::nullopt : std::optional(*it);
 }
 
 /// Algorithms of convolutions with their times and workspaces, as cuDNN's own search measures them on the device: for
 /// "the fastest whose workspace fits what is left of the budget", and for `choose_layers`.
 ///
-/// Each shape is searched once. Cost then: a look-up in a map and a few queries; the first time tens of milliseconds, in
-/// which cuDNN takes and gives back device memory of its own, beside what the arena holds: leave it headroom.
+/// Each shape is searched once. Cost then: a look-up in a map and a few queries; the first time tens of milliseconds,
+/// in which cuDNN takes and gives back device memory of its own, beside what the arena holds: leave it headroom.
 ///
 /// Each search: @returns Those that work, the fastest first. `layer_algorithm::number` is cuDNN's, to be cast to its
 /// enumeration. It stays where it is as long as this lives.

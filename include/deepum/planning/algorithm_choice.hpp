@@ -161,6 +161,7 @@ class step_memory {
   using places = std::vector<std::optional<std::uint64_t>>;  // by map: where it lies
   static std::vector<bool> leaving(const choice_net& net, offload chosen) {
     std::vector<layer_kind> kinds;
+    kinds.reserve(net.layers.size());
     for (const choice_layer& l : net.layers) {
       kinds.push_back(l.kind);
     }

@@ -128,7 +128,7 @@ class layer_transfers {
   template <class Predicate>
   static bool any_of(const std::vector<block_range>& blocks, Predicate&& holds) {
     return std::any_of(blocks.begin(), blocks.end(),
-                       [&](block_range r) { return std::any_of(r.begin(), r.end(), holds); });
+                       [&](block_range part) { return std::any_of(part.begin(), part.end(), holds); });
   }
   static bool has_to_leave(const block_map& map, block_id b) {
     return map.moving(b) == motion::leaving || (map.resident(b) && map.users(b) == 0 && map.life(b) == liveness::live);
