@@ -220,7 +220,8 @@ bytes block_of(const run_options& options) {
 
 absl::StatusOr<std::vector<std::string>> policies_from_flags() {
   constexpr auto names = deepum::policy_names();
-  const std::vector<std::string> known(names.begin(), names.end());
+  std::vector<std::string> known(names.begin(), names.end());
+  std::erase_if(known, [](const std::string& name) { return deepum::needs_layers(name); });  // the model names none
   if (absl::GetFlag(FLAGS_policy) == "all") return known;
   std::vector<std::string> chosen = absl::StrSplit(absl::GetFlag(FLAGS_policy), ',');
   for (auto name = chosen.begin(); name != chosen.end(); ++name) {

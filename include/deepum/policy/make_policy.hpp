@@ -16,6 +16,11 @@ inline namespace v0 {
   return {"ideal", "um", "lru", "vdnn", "vdnn_ext", "deepum", "auto"};
 }
 
+/// Whether the policy is `lru` in a program that names no layers (`stream::layer`).
+[[nodiscard]] inline constexpr bool needs_layers(std::string_view policy_name) {
+  return policy_name.starts_with("vdnn");
+}
+
 /// A policy by its name, as `DEEPUM_POLICY` and `--policy` give it.
 /// @errors  `status::invalid_argument` for a name that is none of `policy_names()` and not `off`.
 [[nodiscard]] DEEPUM_SEPARATE std::unique_ptr<policy> make_policy(std::string_view name,
