@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-using deepum::access;
+using access = deepum::access;
 using deepum_test::device_touch;
 
 namespace {
