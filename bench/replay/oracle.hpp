@@ -209,6 +209,7 @@ class oracle_policy final : public policy {
     }
     limits_.budget = told_ == nullptr ? limits_.budget : map.budget();
     limits_.in_flight = map.blocks_in(enough_in_flight);
+    limits_.copies_ahead = write_back_ && map.keeps_home_copy();
     const auto behind = static_cast<std::uint32_t>(in_flight_.size() % step_.size());
     follower_.emplace(step_, limits_, (next_ + step_.size() - behind) % step_.size(), map, write_back_);
   }

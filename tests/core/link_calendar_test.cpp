@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -43,6 +44,25 @@ TEST_CASE("a calendar gives no window more than it has time for, and the earlies
       CHECK((take ? calendar.take(first, last, count) : calendar.room(first, last, count)) == got);
     }
   }
+}
+
+TEST_CASE("the last window with time left is found as windows are filled from either end") {
+  detail::link_calendar calendar(4, 2);
+  CHECK(calendar.windows() == 4);
+  CHECK(calendar.last_open(3) == 3);
+  calendar.take_in(3, 1);
+  CHECK(calendar.last_open(3) == 3);
+  CHECK(calendar.room_in(3) == 1);
+  calendar.take_in(3, 1);
+  CHECK(calendar.last_open(3) == 2);
+  CHECK(calendar.take(0, 1, 3) == 3);  // of the first two windows
+  calendar.take_in(2, 2);
+  CHECK(calendar.last_open(3) == 1);
+  CHECK(calendar.last_open(0) == std::nullopt);
+  CHECK(calendar.room(0, 3, 9) == 1);
+  calendar.take_in(1, 1);
+  CHECK(calendar.last_open(3) == std::nullopt);
+  CHECK(detail::link_calendar(3, 0).last_open(2) == std::nullopt);
 }
 
 }  // namespace link_calendar_test

@@ -189,7 +189,7 @@ class recurring_step {
       }
     }
     const nanoseconds out = map.keeps_home_copy() ? block_copy : block_copy * 5 / 4;
-    limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight)};
+    limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight), write_back_ && map.keeps_home_copy()};
     planned_last_uses_ = last_uses_;
     planned_period_ = launches_.period();
     planned_at_ = issued_;

@@ -5,6 +5,7 @@
 #include <deepum/core/sequence.hpp>
 #include <deepum/planning/dead_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
+#include <deepum/planning/step_departures.hpp>
 #include <deepum/planning/step_schedule.hpp>
 #include <deepum/planning/step_segments.hpp>
 #include <deepum/planning/unplanned_blocks.hpp>
@@ -37,9 +38,9 @@ class step_follower {
   step_follower(step_schedule&& made, const block_map& places, bool write_back = true)
       : schedule_(std::move(made)),
         write_back_(write_back),
-        blocks_each_way_(places.blocks_in(each_way)),
+        departures_(places),
+        blocks_each_way_(places.blocks_in(detail::step_departures::each_way)),
         saturating_blocks_(places.blocks_in(saturating)),
-        most_write_backs_(places.blocks_in(written_back)),
         segment_of_(places.size(), none) {
     const step_segments& segments = schedule_.step();
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
@@ -116,20 +117,21 @@ class step_follower {
     if (room < room_at_hand) {
       room += static_cast<std::int64_t>(dead.give_room(map, static_cast<std::size_t>(room_at_hand - room), out));
     }
-    const std::int64_t leaving = write_leaving(map, out);
-    room += leaving;
-    if (write_back_ && leaving == 0 && map.leaving() == 0 && map.keeps_home_copy()) {
-      write_write_backs(map, out);
+    // Nothing leaves that is needed as soon as what has been fetched.
+    const std::uint64_t keep = fetched_ < now_ ? 0 : fetched_ + 1 - now_;
+    room += departures_.write(map, schedule_, segment_of_, keep, out);
+    if (write_back_ && departures_.copies() == 0 && map.leaving() == 0 && map.keeps_home_copy()) {
+      departures_.write_back(map, schedule_, out);
     }
     if (room < static_cast<std::int64_t>(wanted_.size())) {
       room += unplanned_.give_room(map, static_cast<std::int64_t>(wanted_.size()) - room, out);
     }
     if (room < static_cast<std::int64_t>(urgent_)) {
-      room += write_farthest(map, near, static_cast<std::int64_t>(urgent_) - room, out);
+      room += departures_.write_farthest(map, schedule_, near, static_cast<std::int64_t>(urgent_) - room, out);
     }
     write_prefetches(map, static_cast<std::size_t>(std::max<std::int64_t>(0, room)), out);
     all_placed_ = wanted_.size() == blocks_each_way_ && room >= blocks_each_way_;
-    all_leave_ = leaving >= blocks_each_way_;
+    all_leave_ = departures_.is_full();
     opened_ = schedule_.gaps_opened();
     budget_ = map.budget();
     written_at_ = now_;
@@ -141,19 +143,15 @@ class step_follower {
   /// Heap memory held.
   [[nodiscard]] bytes memory() const {
     return schedule_.memory() +
-           bytes{segment_of_.capacity() * sizeof(std::uint32_t) +
-                 (wanted_.capacity() + leaving_.capacity()) * sizeof(block_id) +
+           bytes{segment_of_.capacity() * sizeof(std::uint32_t) + wanted_.capacity() * sizeof(block_id) +
                  missing_.capacity() * sizeof(missing_block) + recheck_.capacity() * sizeof(std::uint64_t)} +
-           unplanned_.memory();
+           unplanned_.memory() + departures_.memory();
   }
 
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
   static constexpr std::uint64_t nowhere = std::numeric_limits<std::uint64_t>::max();
-  // What one plan asks for in each direction; it is asked again whenever something arrives or leaves.
-  static constexpr bytes each_way = 128_MiB;
   static constexpr bytes saturating = 64_MiB;            // may move until it is asked again, where all did fit
-  static constexpr bytes written_back = 32_MiB;          // in a plan, at most
   static constexpr std::uint64_t launches_per_plan = 8;  // at most
   // Launches whose first writes get room already: of those that are issued so many, because the plan has no room for
   // what a whole step writes; and a few behind them, so that it is there for a host that waits before each.
@@ -328,90 +326,11 @@ class step_follower {
     }
   }
 
-  // --- what goes ---
-
-  // The blocks that the plan wants away, from what is needed last on. Nothing leaves that is needed as soon as what has
-  // been fetched. All of it goes now, so it goes in the order of addresses: a copy of many blocks is faster than many
-  // copies.
-  std::int64_t write_leaving(const block_map& map, plan& out) {
-    leaving_.clear();
-    schedule_.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
-      if (leaving_.size() >= blocks_each_way_) {
-        return step_schedule::verdict::stop;
-      }
-      if (now_ + schedule_.launches_until_use(segment_of_[blocks.begin_value()]) <= fetched_) {
-        return launches == step_schedule::never ? step_schedule::verdict::next : step_schedule::verdict::stop;
-      }
-      bool gone = true;
-      for (const block_id b : blocks) {
-        if (map.resident(b) && !detail::is_dead(map[b])) {
-          gone = false;
-          if (detail::may_leave(map, b)) {
-            leaving_.push_back(b);
-          }
-        }
-      }
-      return gone ? step_schedule::verdict::erase : step_schedule::verdict::next;
-    });
-    std::sort(leaving_.begin(), leaving_.end());
-    for (const block_id b : leaving_) {
-      detail::give_up(map, b, out);
-    }
-    return static_cast<std::int64_t>(leaving_.size());
-  }
-  // The outward link has nothing else to do. Few blocks at a time, because one that is being copied cannot leave.
-  void write_write_backs(const block_map& map, plan& out) {
-    std::uint32_t count = 0;
-    schedule_.for_each_write_back([&](block_range blocks) {
-      bool clean = true;
-      for (const block_id b : blocks) {
-        const block_state& s = map[b];
-        if (count == most_write_backs_ || !map.resident(b) || !s.dirty || detail::is_dead(s)) {
-          continue;
-        }
-        clean = false;
-        if (s.moving == motion::none && s.writers == 0) {
-          detail::append(out, transfer::clean(reason::write_back), b, std::max(1U, most_write_backs_ / 2));
-          ++count;
-        }
-      }
-      if (count == most_write_backs_) {
-        return step_schedule::verdict::stop;
-      }
-      return clean ? step_schedule::verdict::erase : step_schedule::verdict::next;
-    });
-  }
-  std::int64_t write_farthest(const block_map& map, std::uint64_t near, std::int64_t count, plan& out) {
-    const step_segments& step = schedule_.step();
-    order_.clear();
-    for (std::uint32_t s = 0; s != step.segments().size(); ++s) {
-      if (schedule_.launches_until_use(s) >= near) {
-        order_.push_back(s);
-      }
-    }
-    std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return schedule_.launches_until_use(a) > schedule_.launches_until_use(b);
-    });
-    std::int64_t made = 0;
-    for (const std::uint32_t s : order_) {
-      if (made == count) {
-        break;
-      }
-      for (const block_id b : step.segments()[s].blocks) {
-        if (made != count && map.resident(b) && detail::may_leave(map, b)) {
-          detail::give_up(map, b, out);
-          ++made;
-        }
-      }
-    }
-    return made;
-  }
-
   step_schedule schedule_;
   bool write_back_;
+  detail::step_departures departures_;
   std::uint32_t blocks_each_way_;
   std::uint32_t saturating_blocks_;
-  std::uint32_t most_write_backs_;
   sequence<std::uint32_t> segment_of_;    // by block; none: the step does not use it
   detail::unplanned_blocks unplanned_{};  // on the device, and not used by the step
   std::uint64_t now_ = 0;                 // launches that have finished since
@@ -439,10 +358,8 @@ class step_follower {
   // Of the plan being made; kept for their memory.
   sequence<missing_block> found_{};
   sequence<block_id> wanted_{};
-  sequence<block_id> leaving_{};
   std::size_t for_issued_ = 0;  // of those: for launches that are issued
   std::size_t urgent_ = 0;      // of those: for launches that could begin next, or that the plan has room for by now
-  sequence<std::uint32_t> order_{};
 };
 
 }  // namespace v0

@@ -211,6 +211,20 @@ class step_schedule {
     }
   }
 
+  /// Calls `visit(block_range)` for blocks that should leave, as `for_each_leaving` does, of the gaps that have opened
+  /// since the last call. The visitor returns whether the next call visits them again.
+  template <class Visit>
+  void for_each_just_opened(Visit&& visit) {
+    std::size_t kept = 0;
+    for (const std::uint32_t gap : just_opened_) {
+      const step_gap& g = step_.gaps()[gap];
+      if (away_.count({due_[g.segment], gap}) != 0 && visit(block_range{step_.blocks_of(g).first, plan_.leaves[gap]})) {
+        just_opened_[kept++] = gap;
+      }
+    }
+    just_opened_.resize(kept);
+  }
+
   /// Calls `visit(block_range)` for blocks that stay for now, will leave, and are not written until they do: a copy of
   /// them to the host can be made ahead. Those first that are used next. The visitor returns a `verdict`.
   template <class Visit>
@@ -235,7 +249,8 @@ class step_schedule {
     constexpr std::size_t tree_node = 48;
     return step_.memory() + plan_.memory() +
            bytes{reach_.capacity() * sizeof(fetch_reach) +
-                 (due_.capacity() + next_use_.capacity()) * sizeof(std::uint64_t) + away_.size() * tree_node};
+                 (due_.capacity() + next_use_.capacity()) * sizeof(std::uint64_t) + away_.size() * tree_node +
+                 just_opened_.capacity() * sizeof(std::uint32_t)};
   }
 
  private:
@@ -247,6 +262,10 @@ class step_schedule {
     due = clock_ + launches + (step_.gaps()[gap].returns ? 0 : last);
     if (plan_.leaves[gap] != 0) {
       away_.insert({due, gap});
+      if (just_opened_.size() == step_.gaps().size()) {
+        just_opened_.clear();  // nobody asks
+      }
+      just_opened_.push_back(gap);
       ++opened_;
     } else if (write_back_[gap] != 0) {
       staying_.insert({due, gap});
@@ -272,8 +291,9 @@ class step_schedule {
   sequence<std::uint64_t> due_;       // by segment: when the gap that is open ends
   sequence<std::uint64_t> next_use_;  // by segment: in `clock_`
   std::set<std::pair<std::uint64_t, std::uint32_t>>
-      away_{};                            // gaps that are open in which blocks leave, by when they end
-  sequence<std::uint32_t> write_back_{};  // by gap
+      away_{};                             // gaps that are open in which blocks leave, by when they end
+  sequence<std::uint32_t> just_opened_{};  // of those, gaps that have not been visited, or should be again
+  sequence<std::uint32_t> write_back_{};   // by gap
   std::set<std::pair<std::uint64_t, std::uint32_t>>
       staying_{};  // gaps that are open in which nothing leaves, by when they end
   std::uint32_t position_ = 0;

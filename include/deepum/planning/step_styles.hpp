@@ -21,6 +21,8 @@ struct plan_style {
   /// Departures are spread too, and launches are taken to wait for what returns for them, so that all of their time is
   /// there for it.
   bool both_ways = false;
+  /// Blocks come back when the link has time, however long before they are needed. They take room from then on.
+  bool early_returns = false;
 };
 
 /// When launches begin, if their step takes longer than they do by a factor: as long as so many returns.
