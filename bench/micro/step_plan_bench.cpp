@@ -114,9 +114,10 @@ void cut_into_segments(benchmark::State& state, const measured_step& m) {
 }
 
 // With room for a quarter of the blocks, so that there is a lot to decide.
-void plan_whole_step(benchmark::State& state, const measured_step& m) {
+void plan_whole_step(benchmark::State& state, const measured_step& m, bool copies_ahead) {
   const step_segments cut(m.step);
-  const step_limits limits{m.blocks / 4, block_copy, block_copy};
+  const step_limits limits{
+      .budget = m.blocks / 4, .in_per_block = block_copy, .out_per_block = block_copy, .copies_ahead = copies_ahead};
   if (!is_plan(cut, plan_step(cut, limits), limits.budget)) {
     state.SkipWithError("the plan is idle or over budget");
     return;
@@ -147,7 +148,10 @@ int main(int argc, char** argv) {
     const measured_step& step = m;
     benchmark::RegisterBenchmark(("segments/" + m.name).c_str(), cut_into_segments, step)
         ->Unit(benchmark::kMillisecond);
-    benchmark::RegisterBenchmark(("plan/" + m.name).c_str(), plan_whole_step, step)->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(("plan/" + m.name).c_str(), plan_whole_step, step, false)
+        ->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(("plan_with_copies_ahead/" + m.name).c_str(), plan_whole_step, step, true)
+        ->Unit(benchmark::kMillisecond);
   }
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -110,8 +110,7 @@ class step_planner {
   // A gap in which blocks may leave, while it holds room for them.
   struct candidate {
     std::uint32_t gap = 0;
-    std::uint32_t end = 0;   // position of the first launch over which it does not
-    std::uint32_t back = 0;  // position from which on its blocks are back; before `end` where they come early
+    std::uint32_t end = 0;  // position of the first launch over which it does not
     bool returns = true;
   };
   // Blocks that never come back go first, then those that come back last.
@@ -120,7 +119,7 @@ class step_planner {
       if (a.returns != b.returns) {
         return a.returns;
       }
-      return a.back != b.back ? a.back < b.back : a.gap < b.gap;
+      return a.end != b.end ? a.end < b.end : a.gap < b.gap;
     }
   };
   using candidates = std::priority_queue<candidate, sequence<candidate>, goes_later>;
@@ -216,7 +215,7 @@ class step_planner {
   void hold(std::uint32_t gap, std::uint32_t end) {
     held_ += stays(gap);
     ending_[end] += stays(gap);
-    const candidate c{gap, end, end, step_.gaps()[gap].returns};
+    const candidate c{gap, end, step_.gaps()[gap].returns};
     (spreads() && too_short(gap) ? short_ones_ : ordinary_).push(c);
   }
   void make_room(std::uint32_t launch) {
@@ -242,7 +241,7 @@ class step_planner {
         return give_up(ordinary_, count);
       }
       if (style_.early_returns && c.returns) {
-        if (give_up_until_time_is_left(c, count, launch)) {
+        if (give_up_for_a_while(c, count, launch)) {
           return true;
         }
         continue;
@@ -262,28 +261,18 @@ class step_planner {
     }
     return false;
   }
-  // Blocks of the first ordinary gap leave until the latest time at which the link can bring them back. Where that is
-  // earlier than it was, the gap takes its new place among the others. Returns whether any left.
-  bool give_up_until_time_is_left(const candidate& c, std::uint32_t count, std::uint32_t launch) {
+  // The same for blocks that come back when the link has time, the latest there is; until then they give room.
+  bool give_up_for_a_while(const candidate& c, std::uint32_t count, std::uint32_t launch) {
     const link_windows::early_return time = links_.latest_return(launch, c.end - position_);
-    const std::uint32_t back = position_ + time.launches;
-    if (time.launches == 0 || back < c.back) {
-      ordinary_.pop();
-      if (time.launches == 0) {
-        late_.push({c.gap, c.end, c.end, true});
-      } else {
-        ordinary_.push({c.gap, c.end, back, true});
-      }
-      return false;
-    }
-    const std::uint32_t in_time = take_departure(c.gap, launch, std::min({count, stays(c.gap), time.room}));
+    const std::uint32_t in_time =
+        time.launches != 0 ? take_departure(c.gap, launch, std::min({count, stays(c.gap), time.room})) : 0;
     if (in_time == 0) {
       ordinary_.pop();
-      stuck_.push({c.gap, c.end, c.end, true});
+      (time.launches == 0 ? late_ : stuck_).push(c);
       return false;
     }
     links_.take(time, in_time);
-    if (back != c.end) {
+    if (const std::uint32_t back = position_ + time.launches; back != c.end) {
       back_[back] += in_time;
       ending_[c.end] += in_time;
       const std::uint32_t n = step_.launches();
@@ -400,11 +389,11 @@ class step_planner {
 /// the budget cannot be kept without. Where all fits, nothing leaves.
 ///
 /// How long each part of the step takes depends on the plan, and what is spread moves more. So three are made: one for
-/// a step that is longer than its launches by a factor all over, which spreads returns alone, one for launches that
-/// take as long as they compute or as their share of the returns does, and one that spreads nothing. Where copies are
-/// made ahead, something else takes the place of the last one: for the longer step both directions are spread, and
-/// blocks may come back earlier than they are needed. Of them the first one is taken, unless `detail::step_timer`
-/// expects a later one to be faster by 0.2 %, or as fast with fewer returns.
+/// a step that is longer than its launches by a factor all over, which spreads returns alone; one for launches that
+/// take as long as they compute or as their share of the returns does, which spreads both directions; and one that
+/// spreads nothing. Where copies are made ahead the last one is another one for the longer step: it spreads both
+/// directions, and blocks may come back earlier than they are needed. The one that `detail::step_timer` expects to be
+/// fastest is taken; of equal ones, that with fewest returns.
 ///
 /// Unknown durations of launches cost little: of the recorded models no plan made with equal durations,
 /// or with the blocks of each launch for its duration, was more than 4 % slower than one made with the true ones.
@@ -423,9 +412,7 @@ class step_planner {
   step_plan best = detail::step_planner(step, limits, style).make();
   auto least_cost = cost(best);
   const auto consider = [&](step_plan&& other) {
-    constexpr double clearly_faster = 0.998;
-    const auto c = cost(other);
-    if (c.first < clearly_faster * least_cost.first || (c.first <= least_cost.first && c.second < least_cost.second)) {
+    if (const auto c = cost(other); c < least_cost) {
       best = std::move(other);
       least_cost = c;
     }

@@ -21,7 +21,8 @@ struct plan_style {
   /// Departures are spread too, and launches are taken to wait for what returns for them, so that all of their time is
   /// there for it.
   bool both_ways = false;
-  /// Blocks come back when the link has time, however long before they are needed. They take room from then on.
+  /// Blocks come back when the link has time, however long before they are needed. They take room from then on. Else
+  /// they come back in the windows of the launch that needs them.
   bool early_returns = false;
 };
 
