@@ -226,8 +226,30 @@ def large():
                       ms(p.run("resident"), 0), ms(auto, 0), f"{least['least_ns'] / 1e6:.0f}", len(auto["steps"])]])
 
 
+# --- programs that nobody edits ---------------------------------------------------------------------------------------
+
+
+def unedited():
+    """Steps of `tests/gpu/programs/train.py` and `chain.cu`, as they are and under deepum-run."""
+    runs = read("run")["runs"]
+
+    def step(name):
+        times = runs[name]["output"]["ms"]
+        return statistics.median(times[len(times) // 2:])
+
+    rows = []
+    for what, plain, pairs in (
+            ("GPT-2 of transformers in PyTorch", "train", (("1.5 GiB", "train_auto_1536MiB", None), ("1 GiB", "train_auto_1GiB", "train_um_1GiB"))),
+            ("kernels, a graph, cuBLAS, copies", "chain_static",
+             (("75 %", "chain_static_auto_75", None), ("50 %", "chain_static_auto_50", "chain_static_um_50")))):
+        for budget, auto, um in pairs:
+            rows.append([what, budget, f"{step(plain):.1f}", f"{step(auto):.1f}", f"{step(um):.1f}" if um else "-",
+                         f"{step(um) / step(auto):.1f}" if um else "-"])
+    return markdown(["program", "budget", "as it is [ms]", "auto [ms]", "um [ms]", "um / auto"], rows)
+
+
 TABLES = {f.__name__: f for f in (training, training_in_short, forward_pass, gather, everything_fits, feeds, two_ways, gpt_step, inference,
-                                  two_models, paged_fits, largest_batch, large)}
+                                  two_models, paged_fits, largest_batch, large, unedited)}
 
 
 def main():
