@@ -55,7 +55,8 @@ struct two_that_leave {
     std::uint32_t blocks = 0;
     for (const transfer& t : p.transfers) {
       blocks += t.blocks.count;
-      text += std::string(to_string(t)) + " " + std::to_string(t.blocks.begin_value()) + "+" + std::to_string(t.blocks.count) + " ";
+      text += std::string(to_string(t)) + " " + std::to_string(t.blocks.begin_value()) + "+" +
+              std::to_string(t.blocks.count) + " ";
     }
     CHECK(blocks == count);
     return text;

@@ -134,13 +134,13 @@ class step_departures {
   }
   template <class Kept>
   void collect_just_opened(const block_map& map, step_schedule& schedule, Kept&& is_kept) {
-    schedule.for_each_just_opened([&](block_range blocks) {
+    schedule.for_each_just_opened([&](block_range leaving) {
       bool again = false;
-      for (const block_id b : blocks) {
-        if (map.resident(b) && !is_dead(map[b]) && is_current_at_home(map, b)) {
+      for (const block_id at : leaving) {
+        if (map.resident(at) && !is_dead(map[at]) && is_current_at_home(map, at)) {
           again = true;
-          if (map[b].users == 0 && may_leave(map, b) && !is_kept(blocks)) {
-            free_.push_back(b);
+          if (map[at].users == 0 && may_leave(map, at) && !is_kept(leaving)) {
+            free_.push_back(at);
           }
         }
       }
@@ -149,19 +149,19 @@ class step_departures {
   }
   template <class Kept>
   void collect(const block_map& map, step_schedule& schedule, Kept&& is_kept) {
-    schedule.for_each_leaving([&](block_range blocks, std::uint64_t launches) {
+    schedule.for_each_leaving([&](block_range leaving, std::uint64_t until_use) {
       if (is_full()) {
         return step_schedule::verdict::stop;
       }
-      if (is_kept(blocks)) {
-        return launches == step_schedule::never ? step_schedule::verdict::next : step_schedule::verdict::stop;
+      if (is_kept(leaving)) {
+        return until_use == step_schedule::never ? step_schedule::verdict::next : step_schedule::verdict::stop;
       }
       bool gone = true;
-      for (const block_id b : blocks) {
-        if (map.resident(b) && !is_dead(map[b])) {
+      for (const block_id at : leaving) {
+        if (map.resident(at) && !is_dead(map[at])) {
           gone = false;
-          if (may_leave(map, b)) {
-            (is_current_at_home(map, b) && map[b].users == 0 ? free_ : copied_).push_back(b);
+          if (may_leave(map, at)) {
+            (is_current_at_home(map, at) && map[at].users == 0 ? free_ : copied_).push_back(at);
           }
         }
       }
