@@ -24,6 +24,7 @@ namespace sim {
 class driver;
 class executor;
 class fabric;
+class inlet;
 class link;
 struct profile;
 class work;
