@@ -15,10 +15,11 @@
 #include <cstddef>
 #include <cstdint>
 
-using access = deepum::access;
 using deepum_test::device_touch;
 
 namespace {
+
+using access = deepum::access;  // POSIX has one, too
 
 using index = std::int64_t;
 constexpr index rows = deepum_test::model_rows;
