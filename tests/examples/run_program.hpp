@@ -13,10 +13,8 @@ struct outcome {
   std::string output{};  // what the command line lets through
 };
 
-/// Runs a program of this build through the shell, and waits for it.
-/// @param environment  Variables for it, as NAME=VALUE.
-inline outcome run_program(const std::string& name, const std::string& arguments, const std::string& environment = {}) {
-  const std::string command = environment + " " + std::string{DEEPUM_BIN_DIR} + "/" + name + " " + arguments;
+/// Runs a command line through the shell, and waits for it.
+inline outcome shell(const std::string& command) {
   outcome result;
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -26,6 +24,12 @@ inline outcome run_program(const std::string& name, const std::string& arguments
   const int status = pclose(pipe);
   if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
   return result;
+}
+
+/// The same for a program of this build.
+/// @param environment  Variables for it, as NAME=VALUE.
+inline outcome run_program(const std::string& name, const std::string& arguments, const std::string& environment = {}) {
+  return shell(environment + " " + std::string{DEEPUM_BIN_DIR} + "/" + name + " " + arguments);
 }
 
 }  // namespace deepum_test

@@ -3,7 +3,6 @@
 #include "../examples/run_program.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -16,22 +15,10 @@ namespace deepum_runs {
 
 const std::string folder = DEEPUM_FAKE_RUN;
 
-struct outcome {
-  int status = -1;
-  std::string output{};
-};
+using deepum_test::outcome;
 
-outcome shell(const std::string& command) {
-  outcome result;
-  std::FILE* pipe = popen(("(" + command + ") 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char buffer[4096];
-  for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) != 0;)
-    result.output.append(buffer, n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
-}
+/// What it writes on standard error is part of the output.
+outcome shell(const std::string& command) { return deepum_test::shell("(" + command + ") 2>&1"); }
 /// Twelve MiB of device memory, 32 MiB in all.
 outcome run(const std::string& command, const std::string& options = "--budget 12MiB --capacity 32MiB",
             const std::string& environment = "") {
