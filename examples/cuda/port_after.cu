@@ -1,5 +1,5 @@
 // Porting, after: the program of port_before.cu on an arena, which may hold four of the ten buffers on the device. The
-// kernel is the same. docs/examples.md goes from that one to this one line by line.
+// kernel is the same. docs/porting.md goes from that one to this one line by line.
 //
 //     nvcc -O2 -std=c++20 -I../../include port_after.cu -o port_after && ./port_after
 

@@ -1,5 +1,5 @@
 // Porting, before: a program on cudaMalloc, whose buffers have to fit on the device. port_after.cu is the same program
-// on an arena, and docs/examples.md goes from this one to that one line by line.
+// on an arena, and docs/porting.md goes from this one to that one line by line.
 //
 //     nvcc -O2 port_before.cu -o port_before && ./port_before
 

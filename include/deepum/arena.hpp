@@ -165,6 +165,10 @@ class arena {
   /// @errors       `status::invalid_argument` where they do not fit, `status::foreign_pointer`.
   /// Cost: linear in the parts.
   void split(const void* p, std::span<const bytes> parts) { rooms_.front.split(p, parts); }
+  /// The same for one part, named when the program carves it: a pointer into it means these bytes from now on.
+  /// @errors  `status::foreign_pointer`; `status::invalid_argument` where they reach beyond an allocation, or are none.
+  /// Cost: linear in the parts that the allocation has.
+  void name_part(const void* p, bytes size) { rooms_.front.name_part(p, size); }
   /// The same for one place that is learned on the way: a part begins at `p`, wherever in an allocation that is, unless
   /// that is less than a block behind the beginning of another one. It may be said again and again.
   void cut(const void* p) { rooms_.front.cut(p, block()); }

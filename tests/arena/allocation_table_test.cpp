@@ -89,6 +89,38 @@ TEST_CASE("a pointer means its allocation, and where it was split, its part") {
   CHECK(named(t, p + (9_MiB).count) == byte_span{5_MiB, 5_MiB});
 }
 
+TEST_CASE("a part can be named where it is carved, one at a time") {
+  allocation_table t(base, 16_MiB, block_size);
+  std::vector<liveness_change> changes;
+  const std::uintptr_t p = *t.try_allocate(10_MiB, bytes{1}, changes);
+  const std::uintptr_t other = *t.try_allocate(1_MiB, bytes{1}, changes);
+  t.name_part(p + (2_MiB).count, 3_MiB);
+  CHECK(named(t, p) == byte_span{bytes{0}, 2_MiB});
+  CHECK(named(t, p + (2_MiB).count) == byte_span{2_MiB, 3_MiB});
+  CHECK(named(t, p + (5_MiB).count) == byte_span{5_MiB, 5_MiB});
+
+  t.name_part(p, 1_MiB);  // at the beginning, and up to the end
+  t.name_part(p + (9_MiB).count, 1_MiB);
+  CHECK(named(t, p) == byte_span{bytes{0}, 1_MiB});
+  CHECK(named(t, p + (1_MiB).count) == byte_span{1_MiB, 1_MiB});
+  CHECK(named(t, p + (5_MiB).count) == byte_span{5_MiB, 4_MiB});
+  CHECK(named(t, p + (9_MiB).count) == byte_span{9_MiB, 1_MiB});
+
+  t.name_part(p + (4_MiB).count, 3_MiB);  // across a boundary: one part, and what is left of the others
+  CHECK(named(t, p + (2_MiB).count) == byte_span{2_MiB, 2_MiB});
+  CHECK(named(t, p + (6_MiB).count) == byte_span{4_MiB, 3_MiB});
+  CHECK(named(t, p + (8_MiB).count) == byte_span{7_MiB, 2_MiB});
+  t.name_part(p + (4_MiB).count, 3_MiB);  // again
+  CHECK(named(t, p + (3_MiB).count) == byte_span{2_MiB, 2_MiB});
+  t.name_part(p, 10_MiB);
+  CHECK(named(t, p + (9_MiB).count) == byte_span{bytes{0}, 10_MiB});
+
+  failure(status::invalid_argument, [&] { t.name_part(p, bytes{0}); });
+  failure(status::invalid_argument, [&] { t.name_part(other, 2_MiB); });
+  failure(status::foreign_pointer, [&] { t.name_part(1, 2_MiB); });
+  CHECK(named(t, other) == byte_span{10_MiB, 1_MiB});
+}
+
 TEST_CASE("only bytes of one allocation can be marked") {
   allocation_table t(base, 8_MiB, block_size);
   std::vector<liveness_change> changes;

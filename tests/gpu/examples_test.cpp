@@ -26,6 +26,7 @@ void check_right(const char* name) {
 
 TEST_CASE("example: the program on cudaMalloc" * doctest::skip(absent("port_before"))) { check_right("port_before"); }
 TEST_CASE("example: the same program on an arena" * doctest::skip(absent("port_after"))) { check_right("port_after"); }
+TEST_CASE("example: the same program on the C header" * doctest::skip(absent("port_c"))) { check_right("port_c"); }
 TEST_CASE("example: Thrust and CUB" * doctest::skip(absent("thrust_sort"))) { check_right("thrust_sort"); }
 TEST_CASE("example: cuBLAS" * doctest::skip(absent("cublas_layers"))) { check_right("cublas_layers"); }
 

@@ -42,7 +42,7 @@ configure() {
   ((!CUDA)) || cuda=(-Dexpect_cuda=ON)
   "$CMAKE" -S "$consumer" -B "$WORK/$name" -G "$GENERATOR" "-DCMAKE_CXX_COMPILER=$COMPILER" -DCMAKE_BUILD_TYPE= \
     "-Dexpected_version=$VERSION" "-Drequest=${VERSION%.*}" "-Dcomponents=core;compiled;kernel_helper" \
-    "-Doptional_components=cuda;compiled_cuda" "${cuda[@]}" "$@"
+    "-Doptional_components=cuda;compiled_cuda;c" "${cuda[@]}" "$@"
 }
 
 # Builds what `configure NAME` configured, and runs its programs.

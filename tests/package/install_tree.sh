@@ -3,7 +3,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 install_to "$WORK/prefix"
-configure build -Droute=find "-DCMAKE_PREFIX_PATH=$WORK/prefix" -Darena=ON -Dcompiled=ON \
+configure build -Droute=find "-DCMAKE_PREFIX_PATH=$WORK/prefix" -Darena=ON -Dcompiled=ON -Dc_face=ON \
   "${kernels[@]}" -Dfirst=deepum::compiled_cuda
 build_and_run build
 if grep -rlF -e "$SOURCE" -e "$BUILD" "$WORK/prefix"; then

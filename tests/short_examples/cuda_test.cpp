@@ -6,6 +6,7 @@
 #include "short_examples/algorithms.hpp"
 #include "short_examples/libraries.hpp"
 #include <deepum/arena.hpp>
+#include <deepum/c/src.hpp>
 #include <deepum/cuda.hpp>
 #include <deepum/interop/cub.hpp>
 #include <deepum/interop/cublas.hpp>
@@ -42,6 +43,10 @@ constexpr struct {
 } blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};  // one thread does it all
 #include "../../examples/cuda/port_after.cu"
 }  // namespace port_example
+namespace c_port_example {
+using port_example::blockDim, port_example::blockIdx, port_example::gridDim, port_example::threadIdx;
+#include "../../examples/cuda/port_c.cu"
+}  // namespace c_port_example
 namespace thrust_example {
 namespace thrust = example_algorithms;
 namespace cub = example_algorithms;
@@ -76,10 +81,12 @@ void mix_on_gpu(port_example::word* y, const port_example::word* x, std::size_t 
 }
 
 void register_mix() {
-  fake_cuda::register_kernel(reinterpret_cast<const void*>(&port_example::mix), [](void** args) {
-    return [y = *static_cast<port_example::word**>(args[0]), x = *static_cast<const port_example::word**>(args[1]),
-            n = *static_cast<std::size_t*>(args[2])] { mix_on_gpu(y, x, n); };
-  });
+  for (auto* const kernel : {&port_example::mix, &c_port_example::mix}) {
+    fake_cuda::register_kernel(reinterpret_cast<const void*>(kernel), [](void** args) {
+      return [y = *static_cast<port_example::word**>(args[0]), x = *static_cast<const port_example::word**>(args[1]),
+              n = *static_cast<std::size_t*>(args[2])] { mix_on_gpu(y, x, n); };
+    });
+  }
 }
 
 TEST_CASE("the program that was ported from cudaMalloc is right, with a budget for four of its ten buffers") {
@@ -90,6 +97,14 @@ TEST_CASE("the program that was ported from cudaMalloc is right, with a budget f
   CHECK(fake_cuda::stats().to_host > 0);
 }
 
+TEST_CASE("the same program is right on the header for C") {
+  const fake_gpu gpu;
+  const environment no_feed("DEEPUM_FAULT_FEED", "none");
+  register_mix();
+  CHECK(c_port_example::main() == 0);
+  CHECK(fake_cuda::stats().to_host > 0);
+}
+
 TEST_CASE("an example that would take more managed memory than is allowed takes none") {
   const fake_gpu gpu;
   const environment limit("DEEPUM_MANAGED_LIMIT", "128MiB");
@@ -97,16 +112,13 @@ TEST_CASE("an example that would take more managed memory than is allowed takes 
   CHECK(fake_cuda::stats().managed_peak.count == 0);
 }
 
-TEST_CASE("the port keeps its kernel, and its documentation tells every other line that differs") {
+TEST_CASE("the ports keep their kernel, and their documentation tells every other line that differs") {
   const std::string before = text_of("examples/cuda/port_before.cu");
-  const std::string after = text_of("examples/cuda/port_after.cu");
   const auto kernel = [](const std::string& text) {
     const std::size_t begin = text.find("__global__");
     REQUIRE(begin != std::string::npos);
     return text.substr(begin, text.find("\n}\n", begin) - begin);
   };
-  CHECK(kernel(before) == kernel(after));
-
   const auto lines = [](const std::string& text) {
     std::set<std::string> all;
     std::istringstream in{text};
@@ -115,7 +127,7 @@ TEST_CASE("the port keeps its kernel, and its documentation tells every other li
     }
     return all;
   };
-  const std::set<std::string> documented = lines(text_of("docs/examples.md"));
+  const std::set<std::string> documented = lines(text_of("docs/porting.md"));
   const auto check_told = [&](const std::string& sign, const std::set<std::string>& from,
                               const std::set<std::string>& other) {
     for (const std::string& line : from) {
@@ -125,8 +137,13 @@ TEST_CASE("the port keeps its kernel, and its documentation tells every other li
       }
     }
   };
-  check_told("-", lines(before), lines(after));
-  check_told("+", lines(after), lines(before));
+  for (const char* ported : {"examples/cuda/port_after.cu", "examples/cuda/port_c.cu"}) {
+    CAPTURE(ported);
+    const std::string after = text_of(ported);
+    CHECK(kernel(before) == kernel(after));
+    check_told("-", lines(before), lines(after));
+    check_told("+", lines(after), lines(before));
+  }
 }
 
 TEST_CASE("vectors of Thrust in an arena are sorted and summed, in half of the memory that they need") {

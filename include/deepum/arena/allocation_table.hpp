@@ -154,6 +154,30 @@ class allocation_table {
     it->part_ends = std::move(ends);
   }
 
+  /// Names one part of an allocation: an operand without a size that points into these bytes means them. What was named
+  /// before and lies in them is one with them; what it cut keeps the rest.
+  /// @errors  Those of `checked_in_allocation`; `status::invalid_argument` for a part without bytes.
+  /// Cost: linear in the parts of the allocation.
+  void name_part(std::uintptr_t address, bytes size) {
+    if (size.count == 0) {
+      throw error(status::invalid_argument, "a part at " + text(address) + " has no bytes");
+    }
+    (void)checked_in_allocation(address, size);
+    const auto [begin, it] = containing(address - base_);
+    const std::uint64_t from = address - base_ - begin;
+    const std::uint64_t to = from + size.count;
+    sequence<std::uint64_t>& ends = it->part_ends;
+    if (ends.empty()) {
+      ends.push_back(it->size.count);
+    }
+    auto* at = std::lower_bound(ends.begin(), ends.end(), from);
+    at = ends.erase(at, std::upper_bound(at, ends.end(), to));
+    at = ends.insert(at, to);
+    if (from != 0) {
+      ends.insert(at, from);
+    }
+  }
+
   /// A part of an allocation begins at an address from now on, as in one that was split. Nothing happens where that
   /// would tell little: less than `unit` behind the beginning of a part, which may be another place in the same object,
   /// or where the allocation has many parts already.

@@ -44,6 +44,7 @@ class allocation_front {
   [[nodiscard]] void* allocate(bytes size, bytes alignment);
   void deallocate(const void* p);
   void split(const void* p, std::span<const bytes> parts);
+  void name_part(const void* p, bytes size);
   void cut(const void* p, bytes unit);
   [[nodiscard]] arena_footprint footprint() const;
 

@@ -77,6 +77,10 @@ DEEPUM_SEPARATE void allocation_front::split(const void* p, std::span<const byte
   const std::lock_guard lock(mutex_);
   table_.split(address_of(p), parts);
 }
+DEEPUM_SEPARATE void allocation_front::name_part(const void* p, bytes size) {
+  const std::lock_guard lock(mutex_);
+  table_.name_part(address_of(p), size);
+}
 DEEPUM_SEPARATE void allocation_front::cut(const void* p, bytes unit) {
   constexpr std::size_t most_parts = 4096;
   const std::lock_guard lock(mutex_);

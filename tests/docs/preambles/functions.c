@@ -1,0 +1,4 @@
+/* Functions of a program. */
+#include <stdint.h>
+
+// the block
