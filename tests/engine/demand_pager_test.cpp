@@ -323,7 +323,7 @@ TEST_CASE("blocks that are kept stay on the device when their launch has finishe
   const launch_id next = b.submit(updates(blocks(4, 4)));
   CHECK_FALSE(b.comes_to([&] { return b.made->admitted(next, b.stream); }));
   CHECK(b.moved("evict").empty());
-  b.made->let_go(l, accesses);
+  b.made->release_kept(l, accesses);
   CHECK(b.comes_to([&] { return b.made->admitted(next, b.stream); }));
   CHECK_FALSE(b.moved("evict").empty());
 }

@@ -53,7 +53,7 @@ class kept_on_device {
         blocks_(touched) {
     engine_.keep(id_, on, blocks_);
   }
-  ~kept_on_device() { engine_.let_go(id_, blocks_); }
+  ~kept_on_device() { engine_.release_kept(id_, blocks_); }
   kept_on_device(const kept_on_device&) = delete;
   kept_on_device& operator=(const kept_on_device&) = delete;
 

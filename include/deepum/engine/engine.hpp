@@ -106,7 +106,7 @@ class engine {
   /// The blocks of a launch that was admitted stay on the device when it has finished, too, until they are let go:
   /// checked mode looks at them there. Nothing on memory that faults.
   void keep(launch_id id, stream_id stream, std::span<const block_access> blocks);
-  void let_go(launch_id id, std::span<const block_access> blocks);
+  void release_kept(launch_id id, std::span<const block_access> blocks);
 
   /// The launch that was submitted last; invalid where there was none.
   [[nodiscard]] launch_id last_launch() const { return inbox_.last_launch(); }

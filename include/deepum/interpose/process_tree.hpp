@@ -27,7 +27,7 @@ class process_tree {
  public:
   static constexpr std::size_t most_members = 256;
 
-  /// Maps a file that `make` has made. Where that fails, or there is none, nobody else is known.
+  /// Maps a file that `make` has made. Where that fails, or there is none, no other process is known.
   explicit process_tree(const std::string& path) {
     const int file = path.empty() ? -1 : ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (file < 0) {
@@ -62,8 +62,8 @@ class process_tree {
   /// @returns  Its place; `most_members` where there is none left, or no file.
   [[nodiscard]] std::size_t join(pid_t process, std::uint64_t device, bytes memory) {
     for (std::size_t i = 0; shared_ != nullptr && i < most_members; ++i) {
-      std::int64_t nobody = 0;
-      if (shared_->members[i].process.compare_exchange_strong(nobody, process)) {
+      std::int64_t none = 0;
+      if (shared_->members[i].process.compare_exchange_strong(none, process)) {
         shared_->members[i].memory.store(memory.count);
         shared_->members[i].device.store(device);
         shared_->joined.fetch_add(1);
@@ -105,11 +105,11 @@ class process_tree {
 
  private:
   struct member {
-    std::atomic<std::int64_t> process;  // 0: nobody
+    std::atomic<std::int64_t> process;  // 0: none
     std::atomic<std::uint64_t> device;
     std::atomic<std::uint64_t> memory;
   };
-  struct page {  // all zeroes: nobody
+  struct page {  // all zeroes: none
     std::atomic<std::uint64_t> joined;
     member members[most_members];
   };

@@ -263,7 +263,7 @@ class step_schedule {
     if (plan_.leaves[gap] != 0) {
       away_.insert({due, gap});
       if (just_opened_.size() == step_.gaps().size()) {
-        just_opened_.clear();  // nobody asks
+        just_opened_.clear();  // no gap is asked for
       }
       just_opened_.push_back(gap);
       ++opened_;

@@ -152,7 +152,7 @@ DEEPUM_SEPARATE void engine::keep(launch_id id, stream_id stream, std::span<cons
   }
 }
 
-DEEPUM_SEPARATE void engine::let_go(launch_id id, std::span<const block_access> blocks) {
+DEEPUM_SEPARATE void engine::release_kept(launch_id id, std::span<const block_access> blocks) {
   if (pager_ != nullptr) {
     {
       const turn mine(*this);
