@@ -381,8 +381,7 @@ absl::Status run() {
       const bool write = &each == &planned->front() && policy == options.policies.front();
       std::string* const writes = write && options.sample > 0 ? &sample : nullptr;
       if (!trace_path.empty()) {
-        traces.push_back(std::make_unique<deepum::trace>(
-            deepum::trace_options{.name = policy + memory, .block = block_of(options)}));
+        traces.push_back(std::make_unique<deepum::trace>(deepum::trace_options{.name = policy + memory}));
       }
       each.result.runs.push_back(with_backend(options, [&]<class Backend>() {
         return train<Backend>(

@@ -89,7 +89,7 @@ class arena {
                {.budget = detail::first_budget(on.properties().memory, block(), with),
                 .headroom = with.headroom,
                 .log = with.log,
-                .observer = reports_.observed(std::move(with.observer), block(), policy_name_)},
+                .observer = reports_.observed(std::move(with.observer), policy_name_)},
                {.checked = with.checked, .zero_new = with.zero_new}, detail::key_of(memory_.owner())) {
     if constexpr (requires { memory_.description(); }) {
       // That there is no feed, or a worse one, is worth a line in any case.

@@ -25,7 +25,6 @@ inline namespace v0 {
 struct trace_options {
   std::string name = "deepum";                ///< of the run, for the viewer
   std::size_t events = std::size_t{1} << 18;  ///< kept in memory, at 80 bytes each; older ones are forgotten
-  bytes block = block_size;                   ///< what a block of the arena has
   location runs_on = location::device();      ///< the device where launches run
 };
 
@@ -108,6 +107,7 @@ class trace {
   trace_options options_;
   mutable std::mutex mutex_;  // everything below
   detail::trace_entries kept_;
+  bytes block_{};  // of the arena
   std::unordered_map<std::uint64_t, open_launch> in_flight_{};
   std::unordered_map<std::uint16_t, stream_end> ends_{};
   nanoseconds copied_in_until_{};

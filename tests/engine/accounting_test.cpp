@@ -52,6 +52,7 @@ TEST_CASE("an observer sees each event with its launch") {
   engine_options o = bench::with_budget(8);
   std::vector<std::uint64_t> seen;
   o.observer = [&](const device_event& e, launch_id l) {
+    CHECK(e.block == block_size);
     if (e.what == device_event::kind::fault) seen.push_back(l.value);
   };
   bench b(o, 8);

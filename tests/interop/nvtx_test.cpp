@@ -111,6 +111,7 @@ const bool attaches = (InitializeInjectionNvtx2_fnptr = attach, true);
 device_event event(kind what) {
   device_event e;
   e.what = what;
+  e.block = 4_MiB;
   return e;
 }
 
@@ -125,7 +126,7 @@ TEST_CASE("the domain is named, its categories too, and it ends with its owner")
 }
 
 TEST_CASE("launches are ranges, what moves blocks are marks") {
-  deepum::interop::nvtx_marks marks{4_MiB};
+  deepum::interop::nvtx_marks marks;
   const auto observe = marks.observer();
   REQUIRE(observe);
   (void)taken();

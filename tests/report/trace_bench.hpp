@@ -30,7 +30,7 @@ struct recorder {
 
   void issue(std::uint64_t id, const std::string& name, std::uint16_t stream, nanoseconds at = {}) {
     const launch_record record{.id = launch_id{id}, .stream = stream_id{stream}, .name = name};
-    made.see({.what = kind::launch_issued, .at = at, .record = &record}, launch_id{id});
+    made.see({.what = kind::launch_issued, .at = at, .record = &record, .block = block_size}, launch_id{id});
   }
   void finish(std::uint64_t id, nanoseconds began, nanoseconds at, nanoseconds stalled = {}) {
     made.see({.what = kind::launch_finished,
@@ -43,7 +43,15 @@ struct recorder {
   }
   void move(kind what, block_range range, nanoseconds began, nanoseconds at, reason why = reason::predicted,
             transfer did = transfer::prefetch(location::device(), reason::predicted), std::uint64_t ticket = 1) {
-    made.see({.what = what, .why = why, .range = range, .at = at, .began = began, .ticket = ticket, .did = did}, {});
+    made.see({.what = what,
+              .why = why,
+              .range = range,
+              .at = at,
+              .began = began,
+              .ticket = ticket,
+              .did = did,
+              .block = block_size},
+             {});
   }
 
   [[nodiscard]] std::string text() const {

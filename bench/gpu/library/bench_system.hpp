@@ -164,10 +164,7 @@ class memory_system {
       return nullptr;
     }
     constexpr std::size_t last_events = std::size_t{1} << 16;
-    const bool managed = std::is_same_v<Memory, cuda::managed_memory>;
-    const bytes block = managed ? block_size : device_options_of(settings).chunk;
-    settings.traces->push_back(
-        std::make_unique<trace>(trace_options{.name = system, .events = last_events, .block = block}));
+    settings.traces->push_back(std::make_unique<trace>(trace_options{.name = system, .events = last_events}));
     return settings.traces->back().get();
   }
   static std::function<std::unique_ptr<policy>(const policy_options&)> oracle_of(

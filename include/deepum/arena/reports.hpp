@@ -28,9 +28,8 @@ class arena_reports {
   arena_reports& operator=(const arena_reports&) = delete;
 
   /// The program's observer, and behind it the trace where there is to be one. Used while this lives.
-  /// @param block   What a block of the arena has.
   /// @param policy  The name of its policy: the trace is called after it.
-  [[nodiscard]] observer observed(observer own, bytes block, std::string_view policy);
+  [[nodiscard]] observer observed(observer own, std::string_view policy);
   /// Whether `write` is of use.
   [[nodiscard]] bool wanted() const { return files_ != nullptr; }
   /// Writes what is asked for. No event comes any more.

@@ -32,11 +32,7 @@ class accounting {
   void command_completed() { failures_in_a_row_ = 0; }
 
   [[nodiscard]] bool observed() const { return options_.observer != nullptr; }
-  void notify(const device_event& e, launch_id launch) const {
-    if (options_.observer) {
-      options_.observer(e, launch);
-    }
-  }
+  void notify(const device_event& e, launch_id launch) const;
 
   void log(const std::string& line) const {
     if (options_.log) {

@@ -40,6 +40,7 @@ struct device_event {
   std::uint64_t ticket = 0;  ///< as given with the command
   transfer did{};  ///< for observers, with a ticket: the transfer; `range` are the blocks of it that the event is about
   const launch_record* record = nullptr;  ///< launch_issued: of the launch, during the call
+  bytes block{};                          ///< for observers: size of a block of the arena
   std::uint32_t period = 0;  ///< launch_issued: launches of the step that the policy had recognised by then; 0: none
 };
 

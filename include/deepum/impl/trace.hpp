@@ -21,6 +21,9 @@ DEEPUM_SEPARATE trace::trace(trace_options chosen) : options_(std::move(chosen))
 
 DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
   const std::lock_guard lock(mutex_);
+  if (e.block.count != 0) {
+    block_ = e.block;
+  }
   switch (e.what) {
     case device_event::kind::launch_issued:
       see_issue(e, launch);
@@ -103,7 +106,7 @@ DEEPUM_SEPARATE void trace::write(std::ostream& out, std::span<const trace* cons
   detail::trace_file file(out);
   for (const trace* run : runs) {
     const std::lock_guard lock(run->mutex_);
-    file.add(run->kept_, run->options_.name, run->options_.block);
+    file.add(run->kept_, run->options_.name, run->block_);
   }
   file.finish();
 }

@@ -59,11 +59,8 @@ class nvtx_marks {
     nvtxDomainHandle_t domain_;
   };
 
-  /// @param block  What a block of the arena has: `arena::block()`.
   /// @errors  None.
-  explicit nvtx_marks(bytes block = block_size, const char* domain = "deepum")
-      : domain_(nvtxDomainCreateA(domain)),
-        block_(block) {
+  explicit nvtx_marks(const char* domain = "deepum") : domain_(nvtxDomainCreateA(domain)) {
     if (listened_to()) {
       nvtxDomainNameCategoryA(domain_, static_cast<std::uint32_t>(category::launch), "launch");
       nvtxDomainNameCategoryA(domain_, static_cast<std::uint32_t>(category::to_device), "to device");
@@ -175,7 +172,7 @@ class nvtx_marks {
   void mark_move(category c, std::string what, const device_event& e) const {
     what += ' ';
     what += to_string(e.why);
-    mark(c, what, (block_ * e.range.count).count);
+    mark(c, what, (e.block * e.range.count).count);
   }
 
   void begin(launch_id launch, const std::string& name) {
@@ -211,7 +208,6 @@ class nvtx_marks {
   }
 
   nvtxDomainHandle_t domain_;
-  bytes block_;
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, open_launch> open_{};
 };

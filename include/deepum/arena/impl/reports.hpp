@@ -57,12 +57,12 @@ DEEPUM_SEPARATE arena_reports::arena_reports(const std::function<void(std::strin
 
 DEEPUM_SEPARATE arena_reports::~arena_reports() = default;
 
-DEEPUM_SEPARATE arena_reports::observer arena_reports::observed(observer own, bytes block, std::string_view policy) {
+DEEPUM_SEPARATE arena_reports::observer arena_reports::observed(observer own, std::string_view policy) {
   if (!files_ || files_->trace.empty()) {
     return own;
   }
-  files_->recorded = std::make_unique<trace>(
-      trace_options{.name = std::string(policy) + ", arena " + std::to_string(files_->number), .block = block});
+  files_->recorded =
+      std::make_unique<trace>(trace_options{.name = std::string(policy) + ", arena " + std::to_string(files_->number)});
   return [own = std::move(own), &recorded = *files_->recorded](const device_event& e, launch_id launch) {
     if (own) {
       own(e, launch);

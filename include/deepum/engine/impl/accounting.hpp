@@ -48,6 +48,14 @@ DEEPUM_SEPARATE void accounting::failed(const char* what) {
   }
 }
 
+DEEPUM_SEPARATE void accounting::notify(const device_event& e, launch_id launch) const {
+  if (options_.observer) {
+    device_event seen = e;
+    seen.block = state_.ledger.grid().block();
+    options_.observer(seen, launch);
+  }
+}
+
 DEEPUM_SEPARATE void accounting::log_once(bool& logged, const std::string& line) const {
   if (!std::exchange(logged, true)) {
     log(line);
