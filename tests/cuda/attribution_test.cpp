@@ -68,11 +68,11 @@ struct bench {
     fake_cuda::register_kernel(nothing);
     fake_cuda::set_clock_offset(11h);
     fake_cuda::set_fault_delay(100us);
-    deepum::cuda::device_options o = driver.options();
+    deepum::cuda::fault_feed_maker maker = driver.maker();
     if (wrap) {
-      o.make_feed = [this, wrap](std::byte* base, deepum::bytes size) { return wrap(driver.open(base, size)); };
+      maker = [this, wrap](std::byte* base, deepum::bytes size) { return wrap(driver.open(base, size)); };
     }
-    device.emplace(0, std::move(o));
+    device.emplace(0, deepum::cuda::device_options{}, std::move(maker));
     arena.emplace(*device,
                   deepum::arena_options{.capacity = 512_MiB,
                                         .device_budget = 512_MiB,
@@ -254,12 +254,8 @@ std::vector<std::uint64_t> run_gathers(const char* policy, bool with_feed) {
   fake_cuda::register_kernel(gather);
   fake_cuda::register_kernel(sweep);
   fake_cuda::set_fault_delay(50us);
-  deepum::cuda::device_options o = driver.options();
-  if (!with_feed) {
-    o = {};
-    o.faults = deepum::cuda::fault_source::none;
-  }
-  deepum::cuda::device device(0, std::move(o));
+  deepum::cuda::device device(0, {.faults = deepum::cuda::fault_source::none},
+                              with_feed ? driver.maker() : deepum::cuda::fault_feed_maker{});
   deepum::arena arena(device, {.capacity = 160_MiB, .device_budget = 28_MiB, .policy = policy, .log = {}});
   constexpr std::uint32_t n = 5;
   constexpr std::uint32_t words_per_block = (2_MiB).count / 4;

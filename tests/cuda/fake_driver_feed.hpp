@@ -39,10 +39,8 @@ class fake_driver_feed {
     return std::make_unique<deepum::cuda::driver_fault_feed>(base, size, tools.system());
   }
   /// For `deepum::cuda::device`.
-  [[nodiscard]] deepum::cuda::device_options options() const {
-    deepum::cuda::device_options o;
-    o.make_feed = [this](std::byte* base, deepum::bytes size) { return open(base, size); };
-    return o;
+  [[nodiscard]] deepum::cuda::fault_feed_maker maker() const {
+    return [this](std::byte* base, deepum::bytes size) { return open(base, size); };
   }
 
   fake_uvm_tools tools;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fault_feed_test {
@@ -24,6 +25,7 @@ using deepum::nanoseconds;
 using deepum::status;
 using deepum::cuda::device_options;
 using deepum::cuda::fault_feed;
+using deepum::cuda::fault_feed_maker;
 using deepum::cuda::fault_sample;
 using deepum::cuda::fault_source;
 using deepum::cuda::find_fault_feed;
@@ -39,7 +41,11 @@ struct scripted_feed final : fault_feed {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 deepum::cuda::found_feed find(device_options options, bool works = true) {
-  return find_fault_feed(options, 0, nullptr, 4_MiB, [works](fault_feed&) { return works; });
+  return find_fault_feed(deepum::cuda::device(0, options), nullptr, 4_MiB, [works](fault_feed&) { return works; });
+}
+deepum::cuda::found_feed find_own(fault_feed_maker maker, bool works = true) {
+  return find_fault_feed(deepum::cuda::device(0, {}, std::move(maker)), nullptr, 4_MiB,
+                         [works](fault_feed&) { return works; });
 }
 
 TEST_CASE("the environment chooses the source where the program does not") {
@@ -95,30 +101,30 @@ TEST_CASE("feeds are tried from the best to none, and the description says what 
 }
 
 TEST_CASE("a feed of the program's own is taken if it works, and nothing else is tried if not") {
-  device_options o;
-  o.make_feed = [](std::byte*, deepum::bytes size) {
+  const fake_gpu gpu;
+  const fault_feed_maker scripted = [](std::byte*, deepum::bytes size) {
     CHECK(size == 4_MiB);
     return std::make_unique<scripted_feed>();
   };
-  auto found = find(o);
+  auto found = find_own(scripted);
   REQUIRE(found.feed);
   CHECK(found.description == "page faults are learned from: scripted");
 
-  found = find(o, false);
+  found = find_own(scripted, false);
   CHECK_FALSE(found.feed);
   CHECK(contains(found.description, "own: it tells of no fault"));
   CHECK_FALSE(contains(found.description, "driver"));
 
-  o.make_feed = [](std::byte*, deepum::bytes) { return std::unique_ptr<fault_feed>(); };
-  CHECK_FALSE(find(o).feed);
-  o.make_feed = [](std::byte*, deepum::bytes) -> std::unique_ptr<fault_feed> {
+  CHECK_FALSE(find_own([](std::byte*, deepum::bytes) { return std::unique_ptr<fault_feed>(); }).feed);
+  found = find_own([](std::byte*, deepum::bytes) -> std::unique_ptr<fault_feed> {
     throw deepum::error(status::unsupported, "not today");
-  };
-  found = find(o);
+  });
   CHECK_FALSE(found.feed);
   CHECK(contains(found.description, "own: not today"));
-  o.make_feed = [](std::byte*, deepum::bytes) -> std::unique_ptr<fault_feed> { throw std::runtime_error("a bug"); };
-  CHECK_THROWS_AS((void)find(o), std::runtime_error);
+  CHECK_THROWS_AS((void)find_own([](std::byte*, deepum::bytes) -> std::unique_ptr<fault_feed> {
+                    throw std::runtime_error("a bug");
+                  }),
+                  std::runtime_error);
 }
 
 // --- The driver's feed, on a fake of the driver. ---
@@ -212,7 +218,7 @@ TEST_CASE("a driver that refuses is unsupported, with its number and words") {
 TEST_CASE("memory takes the driver's feed when it tells of the faults that are made for it") {
   const fake_gpu gpu;
   const fake_driver_feed driver;
-  deepum::cuda::device device(0, driver.options());
+  deepum::cuda::device device(0, {}, driver.maker());
   const deepum::cuda::managed_memory memory(device, 8_MiB);
   CHECK(memory.sees_faults());
   CHECK(memory.fault_feed() == "driver");
@@ -224,7 +230,7 @@ TEST_CASE("a feed that opens and tells nothing is not taken") {
   const fake_gpu gpu;
   const fake_driver_feed driver;
   fake_cuda::set_fault_sink({});
-  deepum::cuda::device device(0, driver.options());
+  deepum::cuda::device device(0, {}, driver.maker());
   const deepum::cuda::managed_memory memory(device, 8_MiB);
   CHECK_FALSE(memory.sees_faults());
   CHECK(memory.fault_feed() == "none");
@@ -233,14 +239,13 @@ TEST_CASE("a feed that opens and tells nothing is not taken") {
 
 TEST_CASE("a feed that tells of the faults of others alone is not taken") {
   const fake_gpu gpu;
-  deepum::cuda::device device(
-      0, {.make_feed = [](std::byte* base, deepum::bytes size) {
-        auto feed = std::make_unique<scripted_feed>();
-        for (const std::uintptr_t offset : {~std::uintptr_t{0}, size.count}) {
-          feed->faults.push_back({reinterpret_cast<std::uintptr_t>(base) + offset, access::read, nanoseconds{5}});
-        }
-        return feed;
-      }});
+  deepum::cuda::device device(0, {}, [](std::byte* base, deepum::bytes size) {
+    auto feed = std::make_unique<scripted_feed>();
+    for (const std::uintptr_t offset : {~std::uintptr_t{0}, size.count}) {
+      feed->faults.push_back({reinterpret_cast<std::uintptr_t>(base) + offset, access::read, nanoseconds{5}});
+    }
+    return feed;
+  });
   const deepum::cuda::managed_memory memory(device, 8_MiB);
   CHECK_FALSE(memory.sees_faults());
 }
@@ -251,16 +256,15 @@ TEST_CASE("the calibration works whatever call of it fails, or does without the 
     CAPTURE(std::string(name));
     const fake_gpu gpu;
     fake_driver_feed driver;
-    deepum::cuda::device_options o;
-    o.make_feed = [&](std::byte* base, deepum::bytes size) {  // called when the rest has been set up
+    const auto maker = [&](std::byte* base, deepum::bytes size) {  // called when the rest has been set up
       if (std::string(name) == "cudaStreamSynchronize") {
-        fake_cuda::fail_call(name, 1, cudaErrorInvalidValue);  // all: then nobody can know when the fault is over
+        fake_cuda::fail_call(name, 1, cudaErrorInvalidValue);  // all: then it cannot be known when the fault is over
       } else {
         fake_cuda::fail_all_calls(name, cudaErrorInvalidValue);
       }
       return driver.open(base, size);
     };
-    deepum::cuda::device device(0, o);
+    deepum::cuda::device device(0, {}, maker);
     const deepum::cuda::managed_memory memory(device, 8_MiB);
     CHECK(memory.sees_faults() == (memory.fault_feed() == "driver"));
     CHECK(cudaPeekAtLastError() == cudaSuccess);

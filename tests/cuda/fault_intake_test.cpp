@@ -60,7 +60,8 @@ class scripted_feed : public deepum::cuda::fault_feed {
 
 /// A managed range of four blocks, and its faults.
 struct machine {
-  explicit machine(bool with_feed = true) : device(0, options(with_feed, feed)) {
+  explicit machine(bool with_feed = true)
+      : device(0, {.faults = deepum::cuda::fault_source::none}, maker(with_feed, feed)) {
     void* p = nullptr;
     REQUIRE(cudaMallocManaged(&p, 4 * deepum::block_size.count, cudaMemAttachGlobal) == cudaSuccess);
     base = static_cast<std::byte*>(p);
@@ -75,13 +76,11 @@ struct machine {
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
 
-  static deepum::cuda::device_options options(bool with_feed, const std::shared_ptr<script>& feed) {
-    deepum::cuda::device_options o;
-    o.faults = deepum::cuda::fault_source::none;
-    if (with_feed) {
-      o.make_feed = [feed](std::byte*, deepum::bytes) { return std::make_unique<scripted_feed>(feed); };
+  static deepum::cuda::fault_feed_maker maker(bool with_feed, const std::shared_ptr<script>& feed) {
+    if (!with_feed) {
+      return {};
     }
-    return o;
+    return [feed](std::byte*, deepum::bytes) { return std::make_unique<scripted_feed>(feed); };
   }
   void tell(std::int64_t offset, nanoseconds at) const {
     feed->told.push_back(

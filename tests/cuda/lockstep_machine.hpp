@@ -86,7 +86,7 @@ class lockstep_machine {
 
   lockstep_machine(deepum::bytes memory, const deepum::cuda::device_options& options, bool feed)
       : gpu_(memory),
-        device(0, with_feed(options, feed)),
+        device(0, without_source(options), maker(feed)),
         memory_(memory) {}
 
   static auto fill() { return &fake_unit_kernels::fill; }
@@ -206,12 +206,12 @@ class lockstep_machine {
     fake_gpu_of(const fake_gpu_of&) = delete;
     fake_gpu_of& operator=(const fake_gpu_of&) = delete;
   };
-  deepum::cuda::device_options with_feed(deepum::cuda::device_options o, bool feed) const {
+  static deepum::cuda::device_options without_source(deepum::cuda::device_options o) {
     o.faults = deepum::cuda::fault_source::none;
-    if (feed) {
-      o.make_feed = [this](std::byte* base, deepum::bytes size) { return events_.open(base, size); };
-    }
     return o;
+  }
+  deepum::cuda::fault_feed_maker maker(bool feed) const {
+    return feed ? events_.maker() : deepum::cuda::fault_feed_maker{};
   }
 
   fake_gpu_of gpu_;

@@ -84,9 +84,8 @@ struct bench {
   explicit bench(std::uint32_t blocks, deepum::bytes device_memory = 1_GiB, bool feed = false,
                  deepum::cuda::migration_context migrations = deepum::cuda::migration_context::own)
       : gpu(device_memory),
-        device(0, feed ? driver.options()
-                       : deepum::cuda::device_options{.migrations = migrations,
-                                                      .faults = deepum::cuda::fault_source::none}),
+        device(0, {.migrations = migrations, .faults = deepum::cuda::fault_source::none},
+               feed ? driver.maker() : deepum::cuda::fault_feed_maker{}),
         memory(device, deepum::block_size * blocks) {
     fake_cuda::register_kernel(touch);
     fake_cuda::set_fault_delay(std::chrono::microseconds(100));  // a launch outlasts `gpu_clock::lateness`

@@ -88,7 +88,7 @@ struct machine_with {
   explicit machine_with(bytes memory, faults seen = faults::driver,
                         migration_context migrations = migration_context::own)
       : gpu(memory),
-        device(0, options(seen, migrations)) {}
+        device(0, {.migrations = migrations, .faults = deepum::cuda::fault_source::none}, maker(seen)) {}
   machine_with(bytes memory, deepum::cuda::device_options o) : gpu(memory), device(0, std::move(o)) {}
 
   static auto fill() -> void (*)(word*, word, word) { return &random_programs_test::fill; }
@@ -118,19 +118,16 @@ struct machine_with {
   std::function<void(std::size_t)> meanwhile;  ///< before each operation of the program
 
  private:
-  deepum::cuda::device_options options(faults seen, migration_context migrations) const {
-    deepum::cuda::device_options o;
-    o.migrations = migrations;
-    o.faults = deepum::cuda::fault_source::none;
-    if (seen != faults::none) {
-      o.make_feed = [this, seen](std::byte* base, bytes size) -> std::unique_ptr<deepum::cuda::fault_feed> {
-        if (seen == faults::driver) {
-          return events.open(base, size);
-        }
-        return std::make_unique<late_feed>(events.open(base, size), 3);
-      };
+  deepum::cuda::fault_feed_maker maker(faults seen) const {
+    if (seen == faults::none) {
+      return {};
     }
-    return o;
+    return [this, seen](std::byte* base, bytes size) -> std::unique_ptr<deepum::cuda::fault_feed> {
+      if (seen == faults::driver) {
+        return events.open(base, size);
+      }
+      return std::make_unique<late_feed>(events.open(base, size), 3);
+    };
   }
 };
 

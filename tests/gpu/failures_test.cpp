@@ -116,12 +116,12 @@ const std::vector<std::uint32_t>& right_memory() {
 }
 
 /// The driver's feed as the library makes it, whose counts the test sees as long as the arena lives.
-deepum::cuda::device_options with_feed(const deepum::cuda::driver_fault_feed*& feed) {
-  return {.make_feed = [&feed](std::byte* base, deepum::bytes size) {
+deepum::cuda::fault_feed_maker seen_feed(const deepum::cuda::driver_fault_feed*& feed) {
+  return [&feed](std::byte* base, deepum::bytes size) {
     auto made = std::make_unique<deepum::cuda::driver_fault_feed>(base, size);
     feed = made.get();
     return made;
-  }};
+  };
 }
 
 TEST_CASE("injected: without the thread that reads page faults the result is right") {
@@ -131,10 +131,13 @@ TEST_CASE("injected: without the thread that reads page faults the result is rig
     const scope s;
     const deepum::cuda::driver_fault_feed* feed = nullptr;
     deepum_uvm_counts counts{};
-    const loop_result r = run_loop(policy, 64_MiB, with_feed(feed), [&](int turn) {
-      injected.polls = turn >= 1;
-      counts = feed->counts();
-    });
+    const loop_result r = run_loop(
+        policy, 64_MiB, {},
+        [&](int turn) {
+          injected.polls = turn >= 1;
+          counts = feed->counts();
+        },
+        seen_feed(feed));
     CHECK(r.memory == expected);
     CHECK(counts.thread_alive == 0);
     MESSAGE("faults told ", r.late.faults, ", lost ", r.late.lost_faults);
@@ -149,7 +152,8 @@ TEST_CASE("injected: where the driver's queue is full all the time, faults are l
     injected.queue = 2;
     const deepum::cuda::driver_fault_feed* feed = nullptr;
     deepum_uvm_counts counts{};
-    const loop_result r = run_loop(policy, 64_MiB, with_feed(feed), [&](int) { counts = feed->counts(); });
+    const loop_result r = run_loop(
+        policy, 64_MiB, {}, [&](int) { counts = feed->counts(); }, seen_feed(feed));
     CHECK(r.memory == expected);
     MESSAGE("dropped by the driver ", counts.dropped_by_driver, ", told ", r.late.faults, ", counted as lost ",
             r.late.lost_faults);

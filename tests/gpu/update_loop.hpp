@@ -33,9 +33,9 @@ inline constexpr int turns = 6;
 /// Twelve buffers of 16 MiB, each updated from the one before it, six times.
 template <class Memory = deepum::cuda::managed_memory>
 loop_result run_loop(const std::string& policy, deepum::bytes budget, deepum::cuda::device_options options,
-                     const meanwhile& then = {}) {
+                     const meanwhile& then = {}, deepum::cuda::fault_feed_maker feed = {}) {
   using namespace deepum::literals;
-  deepum::cuda::device gpu{0, std::move(options)};
+  deepum::cuda::device gpu{0, std::move(options), std::move(feed)};
   deepum::arena<Memory> arena{gpu, {.capacity = 256_MiB, .device_budget = budget, .policy = policy, .log = silent}};
   deepum::stream stream{arena};
   const std::uint64_t n = words_of(16_MiB);

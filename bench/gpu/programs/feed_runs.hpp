@@ -134,15 +134,15 @@ class feed_runs {
   void one(feed_cost& cost, const way& w) {
     const cuda::fault_source source = w.source;
     const cuda::driver_fault_feed* driver = nullptr;
-    cuda::device_options options{.faults = source};
+    cuda::fault_feed_maker seen_feed;
     if (source == cuda::fault_source::driver) {
-      options.make_feed = [&driver](std::byte* base, bytes size) {
+      seen_feed = [&driver](std::byte* base, bytes size) {
         auto feed = std::make_unique<cuda::driver_fault_feed>(base, size);
         driver = feed.get();
         return feed;
       };
     }
-    cuda::device gpu(0, options);
+    cuda::device gpu(0, {.faults = source}, std::move(seen_feed));
     library_arena arena(
         gpu, {.capacity = capacity_of(size_), .device_budget = capacity_of(size_), .policy = "um", .log = {}});
     if (source != cuda::fault_source::none && !arena.memory().sees_faults()) {

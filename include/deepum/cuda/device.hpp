@@ -55,6 +55,8 @@ enum class evicted_chunks : std::uint8_t {
 };
 
 class fault_feed;
+/// Makes a feed for a range of managed memory.
+using fault_feed_maker = std::function<std::unique_ptr<fault_feed>(std::byte*, bytes)>;
 
 /// What a chunk of paged memory may have.
 inline constexpr bytes smallest_chunk = 2_MiB;
@@ -66,8 +68,6 @@ struct device_options {
   /// @{
   migration_context migrations = migration_context::own;
   fault_source faults = fault_source::automatic;
-  /// A feed of the program's own instead, for tests. Called with the managed range.
-  std::function<std::unique_ptr<fault_feed>(std::byte*, bytes)> make_feed{};
   /// @}
 
   /// @name Paged memory
@@ -91,6 +91,8 @@ class device {
   /// @param ordinal  As CUDA counts them, after CUDA_VISIBLE_DEVICES.
   /// @errors  `status::unsupported` where there is no such device, `status::device_failure`.
   explicit device(int ordinal = 0, device_options options = {});
+  /// The same with another feed than the one of `device_options::faults`, for tools and tests.
+  device(int ordinal, device_options options, fault_feed_maker feed);
   device(const device&) = delete;
   device& operator=(const device&) = delete;
 
@@ -102,6 +104,8 @@ class device {
   /// The calling thread's CUDA calls mean this device from now on. Opens its context, the first time.
   void make_current() const { check(cudaSetDevice(properties_.ordinal), "cudaSetDevice"); }
 
+  /// The feed that was given, else none.
+  [[nodiscard]] const fault_feed_maker& own_feed() const { return own_feed_; }
   /// For the memory kinds and streams.
   [[nodiscard]] const primary_context& context() const { return *context_; }
   /// For what may outlive the device.
@@ -113,6 +117,7 @@ class device {
  private:
   device_properties properties_{};
   device_options options_;
+  fault_feed_maker own_feed_{};
   std::shared_ptr<const primary_context> context_{};
 };
 

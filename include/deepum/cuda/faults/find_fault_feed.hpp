@@ -24,10 +24,10 @@ struct found_feed {
 /// @errors  `status::invalid_argument` for a name that does not exist.
 [[nodiscard]] DEEPUM_SEPARATE fault_source chosen_source(fault_source wanted);
 
-/// Opens the best feed that works.
+/// Opens the device's own feed, or the best that works.
 /// @param works  Tries a feed out: whether it told of a fault that was made on purpose.
-[[nodiscard]] DEEPUM_SEPARATE found_feed find_fault_feed(const device_options& options, int ordinal, std::byte* base,
-                                                         bytes size, const std::function<bool(fault_feed&)>& works);
+[[nodiscard]] DEEPUM_SEPARATE found_feed find_fault_feed(const device& of, std::byte* base, bytes size,
+                                                         const std::function<bool(fault_feed&)>& works);
 
 }  // namespace cuda
 }  // namespace v0

@@ -50,6 +50,11 @@ DEEPUM_SEPARATE device::device(int ordinal, device_options options) : options_(s
   check(cudaRuntimeGetVersion(&properties_.runtime_version), "cudaRuntimeGetVersion");
 }
 
+DEEPUM_SEPARATE device::device(int ordinal, device_options options, fault_feed_maker feed)
+    : device(ordinal, std::move(options)) {
+  own_feed_ = std::move(feed);
+}
+
 DEEPUM_SEPARATE nanoseconds device::now() const {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
 }

@@ -35,8 +35,8 @@ DEEPUM_SEPARATE fault_intake::fault_intake(const device& of, launch_watch& watch
       watch_(watch),
       base_(first_byte),
       size_(extent) {
-  found_feed found = find_fault_feed(of.options(), of.properties().ordinal, first_byte, extent,
-                                     [this](cuda::fault_feed& feed) { return calibrate(feed); });
+  found_feed found =
+      find_fault_feed(of, first_byte, extent, [this](cuda::fault_feed& feed) { return calibrate(feed); });
   feed_ = std::move(found.feed);
   name_ = feed_ ? feed_->name() : "none";
   alive_.store(feed_ != nullptr, std::memory_order_relaxed);

@@ -43,7 +43,7 @@ DEEPUM_SEPARATE fault_source chosen_source(fault_source wanted) {
               "DEEPUM_FAULT_FEED is '" + std::string(text) + "'; it may be auto, driver, cupti or none");
 }
 
-DEEPUM_SEPARATE found_feed find_fault_feed(const device_options& options, int ordinal, std::byte* base, bytes size,
+DEEPUM_SEPARATE found_feed find_fault_feed(const device& of, std::byte* base, bytes size,
                                            const std::function<bool(fault_feed&)>& works) {
   std::string why;
   const auto attempt = [&](std::unique_ptr<fault_feed> feed, const char* name) {
@@ -64,15 +64,15 @@ DEEPUM_SEPARATE found_feed find_fault_feed(const device_options& options, int or
   };
 
   found_feed found;
-  const fault_source source = chosen_source(options.faults);
-  if (options.make_feed) {
-    found.feed = open([&] { return options.make_feed(base, size); }, "own");
+  const fault_source source = chosen_source(of.options().faults);
+  if (of.own_feed()) {
+    found.feed = open([&] { return of.own_feed()(base, size); }, "own");
   } else {
     if (source == fault_source::automatic || source == fault_source::driver) {
       found.feed = open([&] { return make_driver_fault_feed(base, size); }, "driver");
     }
     if (!found.feed && (source == fault_source::automatic || source == fault_source::cupti)) {
-      found.feed = open([&] { return make_cupti_fault_feed(ordinal, base, size); }, "cupti");
+      found.feed = open([&] { return make_cupti_fault_feed(of.ordinal(), base, size); }, "cupti");
     }
   }
   found.description = found.feed ? "page faults are learned from: " + found.feed->name()
