@@ -79,6 +79,7 @@ class stream {
       native_.synchronize();
     } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
     }
+    arena_.rooms().front.retire(id());
     arena_.rooms().back.close_stream(id());
   }
   stream(const stream&) = delete;
@@ -137,6 +138,23 @@ class stream {
     std::forward<Enqueue>(enqueue)(native_.native());
     return opened.issued();
   }
+
+  /// @name Allocation in stream order
+  /// As `cudaMallocAsync` and `cudaFreeAsync`: memory that was given back in this stream's order is used again by it at
+  /// once, by a fit that depends on its own calls alone, so that a step that recurs gets the same addresses. Other
+  /// streams, and the arena, get it when there is no other room, behind the launches that were issued before.
+  /// @{
+
+  /// Memory that launches of this stream use first, or what is ordered behind them by events.
+  /// @errors  Those of `arena::allocate_bytes`. With `arena_options::zero_new` it is `arena::allocate_bytes`.
+  [[nodiscard]] void* allocate_bytes(bytes size, bytes alignment = range_allocator::granularity) {
+    return arena_.rooms().front.allocate(size, alignment, id());
+  }
+  /// Gives memory back behind all that was launched on this stream, wherever it was allocated. Its contents are of no
+  /// value behind the launches that were issued before, on any stream.
+  /// @errors  Those of `arena::deallocate`. Uses on other streams have to be ordered before this, by events.
+  void deallocate(const void* p) { arena_.rooms().front.deallocate(p, id()); }
+  /// @}
 
   /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own; several where the memory
   /// never faults and the budget is small. Memory of another arena that never faults is brought and kept there while it

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/arena/stream_gaps.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/fifo.hpp>
@@ -63,21 +64,31 @@ class allocation_table {
   allocation_table(std::uintptr_t first_byte, bytes capacity, bytes unit)
       : base_(first_byte),
         space_(capacity, unit),
+        kept_(capacity, unit),
         live_(static_cast<std::uint32_t>(capacity / unit), block_grid{unit}) {}
 
   /// @param size       1 byte or more.
   /// @param alignment  A power of two; at least 256 bytes is given.
+  /// @param on         Launches of this stream use it first, or what is ordered behind them: then it may be what was
+  ///                   given back in this stream's order.
   /// @returns          Address of the allocation; nothing where no gap is large enough.
   [[nodiscard]] std::optional<std::uintptr_t> try_allocate(bytes size, bytes alignment,
-                                                           std::vector<liveness_change>& changes) {
-    const std::optional<bytes> offset = space_.try_allocate(size, alignment);
+                                                           std::vector<liveness_change>& changes,
+                                                           std::optional<stream_id> on = {}) {
+    const std::optional<bytes> offset = on ? try_place(*on, size, alignment) : space_.try_allocate(size, alignment);
     if (!offset) {
       return std::nullopt;
     }
     allocations_.insert(offset->count, allocation{size, ++made_, {}, false});
     allocated_ += size;
     peak_ = std::max(peak_, allocated_);
-    report([&](auto& blocks) { live_.allocate(*offset, range_allocator::rounded(size), blocks); }, {}, changes);
+    report(
+        [&](auto& blocks) {
+          // What a stream keeps counts as allocated.
+          on ? live_.mark_active(*offset, range_allocator::rounded(size), blocks)
+             : live_.allocate(*offset, range_allocator::rounded(size), blocks);
+        },
+        {}, changes);
     return base_ + offset->count;
   }
 
@@ -86,9 +97,11 @@ class allocation_table {
   /// @param address   As `try_allocate` returned it.
   /// @param last      The last launch that may use the memory.
   /// @param finished  Whether it has finished, with all before it.
+  /// @param on        The stream in whose order the memory is given back: it keeps the addresses.
   /// @errors          `status::foreign_pointer`, `status::double_free`, `status::invalid_argument` for an interior
   /// pointer.
-  void free(std::uintptr_t address, launch_id last, bool finished, std::vector<liveness_change>& changes) {
+  void free(std::uintptr_t address, launch_id last, bool finished, std::vector<liveness_change>& changes,
+            std::optional<stream_id> on = {}) {
     const std::uint64_t offset = checked(address, bytes{1}).count;
     const auto [begin, it] = containing(offset);
     if (it == nullptr || (begin == offset && it->freeing)) {
@@ -102,16 +115,32 @@ class allocation_table {
     }
     const bytes size = it->size;
     allocated_ -= size;
-    it->freeing = true;
-    waiting_.push_back({offset, last});
     report([&](auto& blocks) { live_.mark_inactive(bytes{offset}, range_allocator::rounded(size), blocks); }, last,
            changes);
+    if (on) {
+      allocations_.erase(offset);
+      kept_.keep(*on, bytes{offset}, size, kept_.is_small(size), last);
+      return;
+    }
+    it->freeing = true;
+    waiting_.push_back({offset, last});
     if (finished) {
       reclaim(last, changes);
     }
   }
+  /// A stream ends, which may keep addresses. All that was launched on it has finished.
+  void retire(stream_id on) { kept_.retire(on); }
+  /// What streams keep, and no launch uses any more, is anyone's. For when there is no other room.
+  void take_kept(launch_id finished_up_to, std::vector<liveness_change>& changes) {
+    take(finished_up_to, true, changes);
+  }
+  /// The launch after which all that streams keep could be anyone's; nothing where they keep nothing.
+  [[nodiscard]] std::optional<launch_id> kept_until() const { return kept_.last(); }
   /// Carries out the frees that waited for this launch or one before it.
   void reclaim(launch_id finished_up_to, std::vector<liveness_change>& changes) {
+    if (kept_.any_retired()) [[unlikely]] {
+      take(finished_up_to, false, changes);
+    }
     while (!waiting_.empty() && waiting_.front().last <= finished_up_to) {
       const waiting_free f = waiting_.front();
       waiting_.pop_front();
@@ -313,6 +342,32 @@ class allocation_table {
     return "0x" + s;
   }
 
+  /// Room for a stream: of what it keeps, else of whole blocks that it gets and keeps.
+  [[nodiscard]] std::optional<bytes> try_place(stream_id on, bytes size, bytes alignment) {
+    if (size > space_.capacity()) {
+      return std::nullopt;
+    }
+    if (const std::optional<bytes> offset = kept_.try_allocate(on, size, alignment)) {
+      return offset;
+    }
+    const bytes wanted = kept_.wanted_for(size);
+    const std::optional<bytes> more = space_.try_allocate(wanted, alignment);
+    if (!more) {
+      return std::nullopt;
+    }
+    changed_.clear();  // nobody has to hear of it: it is of no value before and after
+    live_.allocate(*more, wanted, changed_);
+    live_.mark_inactive(*more, wanted, changed_);
+    kept_.keep(on, *more, wanted, kept_.is_small(size), {});
+    return kept_.try_allocate(on, size, alignment);
+  }
+  void take(launch_id finished_up_to, bool of_all, std::vector<liveness_change>& changes) {
+    kept_.take(finished_up_to, of_all, [&](bytes offset, bytes size, launch_id last) {
+      space_.release(offset, size);
+      report([&](auto& blocks) { live_.deallocate(offset, size, blocks); }, last, changes);
+    });
+  }
+
   /// Makes a change of liveness and reports the blocks that it changed, each with what it is now.
   template <class Change>
   void report(Change&& change, launch_id last, std::vector<liveness_change>& changes) {
@@ -373,6 +428,7 @@ class allocation_table {
 
   std::uintptr_t base_;
   range_allocator space_;
+  detail::stream_gaps kept_;
   live_bytes live_;
   detail::offset_map<allocation> allocations_{};
   fifo<waiting_free> waiting_{};  // in the order of the launches that they wait for

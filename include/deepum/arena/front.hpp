@@ -41,8 +41,11 @@ class allocation_front {
   [[nodiscard]] block_range blocks_at(const void* p, bytes size) const;
 
   // Allocation.
-  [[nodiscard]] void* allocate(bytes size, bytes alignment);
-  void deallocate(const void* p);
+  /// @param on  In whose order it is used first, or given back; none: in that of all.
+  [[nodiscard]] void* allocate(bytes size, bytes alignment, std::optional<stream_id> on = {});
+  void deallocate(const void* p, std::optional<stream_id> on = {});
+  /// A stream has ended, with all that was launched on it.
+  void retire(stream_id ended);
   void split(const void* p, std::span<const bytes> parts);
   void name_part(const void* p, bytes size);
   void cut(const void* p, bytes unit);

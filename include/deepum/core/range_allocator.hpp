@@ -42,6 +42,13 @@ class range_allocator {
     }
   }
 
+  /// One that has no range at first: they come by `release`. @param capacity, unit  As above.
+  [[nodiscard]] static range_allocator without_any(bytes capacity, bytes unit) {
+    range_allocator made(bytes{}, unit);
+    made.capacity_ = capacity;
+    return made;
+  }
+
   /// What a range of `size` bytes really takes.
   [[nodiscard]] static constexpr bytes rounded(bytes size) { return bytes{align_up(size.count, granularity.count)}; }
 
@@ -93,6 +100,17 @@ class range_allocator {
       take_gap(begin, offset.count - begin);
     }
     add_gap(begin, end - begin);
+  }
+
+  /// Takes all gaps away. @param taken  (offset, size) of each, in the order of addresses.
+  template <class Taken>
+  void take_all(Taken&& taken) {
+    while (!by_offset_.empty()) {
+      const auto [begin, length] = *by_offset_.begin();
+      take_gap(begin, length);
+      free_ -= bytes{length};
+      taken(bytes{begin}, bytes{length});
+    }
   }
 
   [[nodiscard]] bytes capacity() const { return capacity_; }

@@ -6,6 +6,7 @@
 #include <deepum/separate.hpp>
 
 #include <string>
+#include <utility>
 
 namespace deepum {
 inline namespace v0 {
@@ -24,7 +25,7 @@ DEEPUM_SEPARATE block_range allocation_front::blocks_at(const void* p, bytes siz
 
 // --- allocation ------------------------------------------------------------------------------------------------------
 
-DEEPUM_SEPARATE void* allocation_front::allocate(bytes size, bytes alignment) {
+DEEPUM_SEPARATE void* allocation_front::allocate(bytes size, bytes alignment, std::optional<stream_id> on) {
   if (alignment.count == 0 || (alignment.count & (alignment.count - 1)) != 0 || alignment > block_size) {
     throw error(status::invalid_argument,
                 "an alignment has to be a power of two of at most 2 MiB, not " + std::to_string(alignment.count));
@@ -32,9 +33,12 @@ DEEPUM_SEPARATE void* allocation_front::allocate(bytes size, bytes alignment) {
   if (size.count == 0) {
     return nullptr;
   }
+  if (fills_ != nullptr) {
+    on.reset();  // what fills new memory is in nobody's order
+  }
   back_.keep_pace();
   launch_id finished = back_.engine().finished_up_to();
-  for (;;) {
+  for (bool rest = false;;) {
     std::vector<block_range> unsettled;
     std::optional<std::uintptr_t> address;
     std::optional<launch_id> awaited;
@@ -42,9 +46,16 @@ DEEPUM_SEPARATE void* allocation_front::allocate(bytes size, bytes alignment) {
       const std::lock_guard lock(mutex_);
       std::vector<liveness_change> changes;
       table_.reclaim(finished, changes);
-      address = table_.try_allocate(size, alignment, changes);
+      if (std::exchange(rest, false)) {
+        table_.take_kept(finished, changes);
+      }
+      address = table_.try_allocate(size, alignment, changes, on);
       unsettled = back_.tell(changes);
       awaited = table_.awaited();
+      if (!address && !awaited) {
+        awaited = table_.kept_until();
+        rest = true;
+      }
       if (!address && (!awaited || *awaited >= enqueuing::oldest(&back_))) {
         throw out_of_space(size, awaited.has_value());
       }
@@ -58,19 +69,25 @@ DEEPUM_SEPARATE void* allocation_front::allocate(bytes size, bytes alignment) {
   }
 }
 
-DEEPUM_SEPARATE void allocation_front::deallocate(const void* p) {
+DEEPUM_SEPARATE void allocation_front::deallocate(const void* p, std::optional<stream_id> on) {
   if (p == nullptr) {
     return;
   }
   if (fills_ != nullptr) {
     forget_new(p);
+    on.reset();
   }
   back_.keep_pace();
   const std::lock_guard lock(mutex_);
   std::vector<liveness_change> changes;
   const launch_id last = back_.engine().last_launch();
-  table_.free(address_of(p), last, back_.engine().finished(last), changes);
+  table_.free(address_of(p), last, back_.engine().finished(last), changes, on);
   (void)back_.tell(changes);  // nothing comes alive
+}
+
+DEEPUM_SEPARATE void allocation_front::retire(stream_id ended) {
+  const std::lock_guard lock(mutex_);
+  table_.retire(ended);
 }
 
 DEEPUM_SEPARATE void allocation_front::split(const void* p, std::span<const bytes> parts) {
