@@ -1,6 +1,7 @@
 // Memory that the program takes from the driver and gives back: it comes from the arena.
 
 #include "driver.hpp"
+#include "memory.hpp"
 #include "session.hpp"
 #include <deepum/core/block.hpp>
 #include <deepum/core/location.hpp>
@@ -44,8 +45,9 @@ void hint_prefetch(CUdeviceptr p, std::size_t size, bool to_host) {
   }
 }
 
-/// @param managed  The program asks for managed memory.
-CUresult allocate(CUdeviceptr* out, std::size_t size, bool managed) {
+}  // namespace
+
+CUresult take_memory(CUdeviceptr* out, std::size_t size, bool managed, const ordered_in* on) {
   if (out == nullptr || size == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -54,14 +56,17 @@ CUresult allocate(CUdeviceptr* out, std::size_t size, bool managed) {
   if (s == nullptr) {
     return failure;
   }
-  s->share_budget();
+  on == nullptr ? s->share_budget() : s->share_budget_sometimes();
   // More than there is cannot be had; so large a number is not rounded either.
   if (bytes{size} > s->memory().sizes().total) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   try {
     const bytes rounded{(size + alignment.count - 1) / alignment.count * alignment.count};
-    void* const p = s->arena().allocate_bytes(rounded, alignment);
+    // What the library does not see is in no order that it knows.
+    void* const p = on == nullptr || unseen_work()
+                        ? s->arena().allocate_bytes(rounded, alignment)
+                        : s->adopted(on->stream, on->kind).stream.allocate_bytes(rounded, alignment);
     *out = reinterpret_cast<CUdeviceptr>(p);
     s->memory().add({*out, bytes{size}, managed});
     // While all that there is fits, pages are made on the device now instead of by faults of the first launch.
@@ -77,7 +82,7 @@ CUresult allocate(CUdeviceptr* out, std::size_t size, bool managed) {
   }
 }
 
-CUresult give_back(session& s, CUdeviceptr p) {
+CUresult give_back(session& s, CUdeviceptr p, const ordered_in* on) {
   if (process_is_over()) {
     return CUDA_SUCCESS;
   }
@@ -87,12 +92,17 @@ CUresult give_back(session& s, CUdeviceptr p) {
   if (unseen_work() && !captures_seen()) {
     (void)driver().cuCtxSynchronize();
   }
+  const auto known = s.memory().find(p);
   if (!s.memory().remove(p)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  forget_cuts();
+  if (known && known->size > deepum::block_size) {  // what is smaller has no parts
+    forget_cuts();
+  }
   try {
-    s.arena().deallocate(reinterpret_cast<const void*>(p));
+    const auto* const first = reinterpret_cast<const void*>(p);
+    on == nullptr || unseen_work() ? s.arena().deallocate(first)
+                                   : s.adopted(on->stream, on->kind).stream.deallocate(first);
     return CUDA_SUCCESS;
   } catch (const error& e) {
     return as_driver_says(e);
@@ -100,6 +110,8 @@ CUresult give_back(session& s, CUdeviceptr p) {
     return CUDA_ERROR_UNKNOWN;
   }
 }
+
+namespace {
 
 /// Pools that other processes share have memory of their own.
 struct shared_pools {
@@ -180,7 +192,7 @@ DEEPUM_ENTRY_1(init, "cuInit", "cuInit", 2000, (unsigned flags), {
 // --- Taken and given back ---
 
 DEEPUM_ENTRY_1(alloc, "cuMemAlloc_v2", "cuMemAlloc", 3020, (CUdeviceptr * out, std::size_t size),
-               { return allocate(out, size, false); });
+               { return take_memory(out, size, false); });
 DEEPUM_ENTRY_1(alloc_pitch, "cuMemAllocPitch_v2", "cuMemAllocPitch", 3020,
                (CUdeviceptr * out, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element), {
                  if (pitch == nullptr || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16) ||
@@ -192,23 +204,25 @@ DEEPUM_ENTRY_1(alloc_pitch, "cuMemAllocPitch_v2", "cuMemAllocPitch", 3020,
                    return CUDA_ERROR_OUT_OF_MEMORY;
                  }
                  *pitch = row;
-                 return allocate(out, row * height, false);
+                 return take_memory(out, row * height, false);
                });
 DEEPUM_ENTRY_1(alloc_managed, "cuMemAllocManaged", "cuMemAllocManaged", 6000,
-               (CUdeviceptr * out, std::size_t size, unsigned /*flags*/), { return allocate(out, size, true); });
+               (CUdeviceptr * out, std::size_t size, unsigned /*flags*/), { return take_memory(out, size, true); });
 DEEPUM_ENTRY_2(alloc_async, "cuMemAllocAsync", "_ptsz", "cuMemAllocAsync", 11020,
                (CUdeviceptr * out, std::size_t size, CUstream stream), {
                  if (capturing(stream, stream_kind)) {
                    return real(out, size, stream);  // memory of a graph
                  }
-                 return allocate(out, size, false);
+                 const ordered_in on{stream, stream_kind};
+                 return take_memory(out, size, false, &on);
                });
 DEEPUM_ENTRY_2(alloc_from_pool, "cuMemAllocFromPoolAsync", "_ptsz", "cuMemAllocFromPoolAsync", 11020,
                (CUdeviceptr * out, std::size_t size, CUmemoryPool pool, CUstream stream), {
                  if (capturing(stream, stream_kind) || is_shared(pool)) {
                    return real(out, size, pool, stream);
                  }
-                 return allocate(out, size, false);
+                 const ordered_in on{stream, stream_kind};
+                 return take_memory(out, size, false, &on);
                });
 DEEPUM_ENTRY_1(pool_create, "cuMemPoolCreate", "cuMemPoolCreate", 11020,
                (CUmemoryPool * pool, const CUmemPoolProps* properties), {
@@ -233,7 +247,11 @@ DEEPUM_ENTRY_1(free, "cuMemFree_v2", "cuMemFree", 3020, (CUdeviceptr p), {
 });
 DEEPUM_ENTRY_2(free_async, "cuMemFreeAsync", "_ptsz", "cuMemFreeAsync", 11020, (CUdeviceptr p, CUstream stream), {
   session* const s = session_of(p);
-  return s == nullptr ? real(p, stream) : give_back(*s, p);
+  if (s == nullptr) {
+    return real(p, stream);
+  }
+  const ordered_in on{stream, stream_kind};
+  return give_back(*s, p, capturing(stream, stream_kind) ? nullptr : &on);
 });
 
 // --- How much there is ---

@@ -135,7 +135,7 @@ void add_node(graph_uses& uses, const arena_type& arena, operand o) {
   if (o.size.count != 0 && arena.contains(o.address)) {
     o.declared = false;
     o.mode = o.mode == access::overwrite ? access::update : o.mode;  // nodes have no order among themselves
-    uses.signature.operand(arena.offset_of(o.address)->count, o.size.count, o.mode);
+    uses.signature.operand(operand_scan::recognised(*arena.offset_of(o.address)), o.size.count, o.mode);
     uses.operands.push_back(o);
   }
 }

@@ -185,6 +185,12 @@ deepum::arena_options session::options(const deepum::cuda::device& gpu) {
   bytes wanted{};
   if (const char* const text = from_environment("DEEPUM_RUN_CAPACITY")) {
     wanted = deepum::try_parse_size(text).value_or(bytes{});
+    if (wanted < deepum::block_size) {
+      say_once(("DEEPUM_RUN_CAPACITY is '" + std::string(text) +
+                "' and not used: give bytes or a number with KiB, MiB or GiB, at least 2MiB")
+                   .c_str());
+      wanted = {};
+    }
   }
   // Both are for all processes of the tree together.
   const bytes others = tree().memory();
@@ -379,6 +385,12 @@ session* open_session(CUresult& failure) {
     pthread_atfork(nullptr, nullptr, [] { process().over.store(true); });
   }
   return made;
+}
+
+session* session_on(CUdevice device) {
+  return device < 0 || static_cast<std::size_t>(device) >= most_devices
+             ? nullptr
+             : process().sessions[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
 }
 
 session* session_of(std::uint64_t address) {

@@ -5,6 +5,7 @@
 #include <deepum/cuda.hpp>
 #include <deepum/interpose/entry_points.hpp>
 #include <deepum/interpose/kernel_parameters.hpp>
+#include <deepum/interpose/operand_scan.hpp>
 #include <deepum/interpose/process_tree.hpp>
 #include <deepum/interpose/program_memory.hpp>
 #include <deepum/interpose/step_watch.hpp>
@@ -109,6 +110,8 @@ class session {
 /// The session of the thread's current device, which is made the first time.
 /// @param failure  What to return to the program where there is none.
 [[nodiscard]] session* open_session(CUresult& failure);
+/// The session of a device, if there is one.
+[[nodiscard]] session* session_on(CUdevice device);
 /// The session whose memory an address is; nullptr where it is none's.
 [[nodiscard]] session* session_of(std::uint64_t address);
 /// Whether the process ends, or is the fork of one that had sessions: nothing is done any more.
@@ -185,7 +188,8 @@ CUresult copy_as_launch(CUstream stream, default_stream kind, const char* name,
   const auto signature = [&] {
     deepum::signature_builder made(name);
     for (std::size_t i = 0; i < count; ++i) {
-      made.operand(s->arena().offset_of(inside[i].address)->count, inside[i].size.count, inside[i].mode);
+      made.operand(deepum::interpose::operand_scan::recognised(*s->arena().offset_of(inside[i].address)),
+                   inside[i].size.count, inside[i].mode);
     }
     return made.finish();
   };

@@ -305,6 +305,11 @@ def check_blocks(source, docs):
                     configparser.ConfigParser(allow_no_value=True, delimiters=("=",)).read_string(b.code)
                 except configparser.Error as e:
                     yield f"{b.where}: {e}"
+            elif b.language == "py":
+                try:
+                    compile(b.code, b.where, "exec")
+                except SyntaxError as e:
+                    yield f"{b.where}: {e.msg} in line {e.lineno} of the block"
             elif b.language == "diff":
                 yield from check_diff(b, source)
             elif b.language == "markdown":

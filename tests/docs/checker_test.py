@@ -92,6 +92,7 @@ class Blocks(unittest.TestCase):
             )
             + fence("json", '{"a": [1]}')
             + fence("ini", "[requires]\ndeepum/[~0.1]")
+            + fence("py", "import json")
             + fence("diff", "+int main() {")
             + fence("cpp", "#include <deepum/arena.hpp>")
             + fence("cpp", "#include <vector>\nint main() {}")
@@ -118,6 +119,7 @@ class Blocks(unittest.TestCase):
             ("sh", "cmake --build --preset dev --target none", "no target"),
             ("json", "{'a': 1}", "property name"),
             ("ini", "x\n[", "no section headers"),
+            ("py", "x = (", "was never closed"),
             ("rust", "fn main() {}", "nothing checks the language 'rust'"),
             ("cpp", "int x = 1;", "neither a program nor includes"),
             ("", "policy xyzzy", "output with 'xyzzy'"),

@@ -42,6 +42,12 @@ TEST_CASE("a program runs past its budget, and the last line says how") {
   CHECK(has(o, "policy auto"));
 }
 
+TEST_CASE("a step that allocates and frees in stream order recurs, also where a result outlives it") {
+  const outcome o = run("./program temporaries");
+  CHECK(o.status == 0);
+  CHECK(has(o, "a step of 13 takes"));
+}
+
 TEST_CASE("every way to tell a kernel its arguments works, with either kind of default stream") {
   for (const std::string kind : {"", " per_thread"}) {
     const outcome o = run("./program layouts" + kind);
@@ -103,6 +109,29 @@ TEST_CASE("nothing is put into a capture, and graphs find what they use") {
   const outcome o = run("./program capture");
   CHECK(o.status == 0);
   CHECK(has(o, "9 launches"));  // two copies of one number, a launch before, five of the graph, one copy
+}
+
+/// A program with the library linked into it, started by itself.
+outcome run_linked(const std::string& words,
+                   const std::string& environment = "DEEPUM_BUDGET=12MiB DEEPUM_RUN_CAPACITY=32MiB") {
+  return shell("cd " + folder + " && env -u LD_PRELOAD LD_LIBRARY_PATH=. DEEPUM_FAULT_FEED=none " + environment +
+               " timeout 60 ./linked_program " + words);
+}
+
+TEST_CASE("a program that the library is linked into needs nobody to start it") {
+  const outcome o = run_linked("steps");
+  CHECK(o.status == 0);
+  CHECK(has(o, "24.0 MiB at most, of which 12.0 MiB did not fit the budget of 12.0 MiB; 332 launches, a step of 11"));
+  for (const std::string words : {"symbols", "layouts per_thread", "capture", "numbers", "runs_out", "temporaries"}) {
+    CHECK(run_linked(words).status == 0);
+  }
+  CHECK(run_linked("in_flight").status == 3);
+  const outcome wrong = run_linked("layouts", "DEEPUM_BUDGET=12MiB DEEPUM_RUN_CAPACITY=many");
+  CHECK(wrong.status == 0);
+  CHECK(has(wrong, "DEEPUM_RUN_CAPACITY is 'many' and not used"));
+  // Without a program of the tree, and under one that loads it too.
+  CHECK(run_linked("nothing").output.empty());
+  CHECK(has(run("./linked_program steps"), "332 launches"));
 }
 
 TEST_CASE("several threads may use one stream") {

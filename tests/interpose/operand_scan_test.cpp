@@ -85,6 +85,17 @@ TEST_CASE("an argument that is shorter than an address is none") {
   CHECK(s.operands().empty());
 }
 
+TEST_CASE("a launch on another place of the same block is the same one, on another block another") {
+  operand_scan s;
+  std::vector<std::uint64_t> found;
+  for (const std::uintptr_t place : {at(4096), at(8192), at(0x200000)}) {
+    scan(s, kernel_of({{0, 8, false}}), {&place});
+    found.push_back(s.signature().exact);
+  }
+  CHECK(found[0] == found[1]);
+  CHECK(found[0] != found[2]);
+}
+
 TEST_CASE("many pointers by value are all found") {
   operand_scan s;
   std::vector<std::uintptr_t> list(150);
@@ -103,7 +114,7 @@ TEST_CASE("numbers make no other launch, addresses and another grid do") {
   };
   const deepum::launch_signature one = signature(at(0), 1, 1);
   CHECK(signature(at(0), 2, 1) == one);
-  CHECK(signature(at(512), 1, 1).shape != one.shape);
+  CHECK(signature(at(0x200000), 1, 1).shape != one.shape);
   CHECK(signature(at(0), 1, 2).exact != one.exact);
   CHECK(signature(at(0), 1, 2).shape == one.shape);
 }

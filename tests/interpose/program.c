@@ -3,6 +3,8 @@
 // was as it should be.
 
 #define _GNU_SOURCE
+#include "driver_calls.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -12,99 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cuda.h>
-
-#undef cuGetProcAddress
-
-#define CHECK(what)                                                   \
-  do {                                                                \
-    if (!(what)) {                                                    \
-      fprintf(stderr, "program.c:%d: not so: %s\n", __LINE__, #what); \
-      exit(99);                                                       \
-    }                                                                 \
-  } while (0)
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
-
-typedef CUresult (*get_proc)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
-
-static void* library;
-static get_proc find;
-static cuuint64_t kind = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
-static CUmodule module;
-
-static void* of_driver(const char* name, int version) {
-  void* found = NULL;
-  CUdriverProcAddressQueryResult status;
-  CHECK(find(name, &found, version, kind, &status) == CUDA_SUCCESS && found != NULL);
-  return found;
-}
-
-static struct {
-  CUresult (*alloc)(CUdeviceptr*, size_t);
-  CUresult (*alloc_managed)(CUdeviceptr*, size_t, unsigned);
-  CUresult (*alloc_async)(CUdeviceptr*, size_t, CUstream);
-  CUresult (*alloc_pitch)(CUdeviceptr*, size_t*, size_t, size_t, unsigned);
-  CUresult (*free)(CUdeviceptr);
-  CUresult (*free_async)(CUdeviceptr, CUstream);
-  CUresult (*info)(size_t*, size_t*);
-  CUresult (*range)(CUdeviceptr*, size_t*, CUdeviceptr);
-  CUresult (*attribute)(void*, CUpointer_attribute, CUdeviceptr);
-  CUresult (*create)(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long);
-  CUresult (*in)(CUdeviceptr, const void*, size_t);
-  CUresult (*out)(void*, CUdeviceptr, size_t);
-  CUresult (*fill)(CUdeviceptr, unsigned char, size_t);
-  CUresult (*function)(CUfunction*, CUmodule, const char*);
-  CUresult (*kernel)(CUkernel*, CUlibrary, const char*);
-  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**,
-                     void**);
-  CUresult (*launch_ex)(const CUlaunchConfig*, CUfunction, void**, void**);
-  CUresult (*stream)(CUstream*, unsigned);
-  CUresult (*end_stream)(CUstream);
-  CUresult (*wait)(CUstream);
-  CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
-  CUresult (*end_capture)(CUstream, CUgraph*);
-  CUresult (*instantiate)(CUgraphExec*, CUgraph, unsigned long long);
-  CUresult (*launch_graph)(CUgraphExec, CUstream);
-  CUresult (*end_graph)(CUgraphExec);
-} cu;
-
-static void begin(void) {
-  library = dlopen("libcuda.so.1", RTLD_NOW);
-  CHECK(library != NULL);
-  find = (get_proc)dlsym(library, "cuGetProcAddress_v2");
-  CHECK(find != NULL);
-  CUresult (*init)(unsigned) = of_driver("cuInit", 2000);
-  const CUresult there = init(0);
-  if (there != CUDA_SUCCESS) exit(there == CUDA_ERROR_NO_DEVICE ? 42 : 98);
-  CUcontext context = NULL;
-  OK(((CUresult(*)(CUcontext*, CUdevice))of_driver("cuDevicePrimaryCtxRetain", 7000))(&context, 0));
-  OK(((CUresult(*)(CUcontext))of_driver("cuCtxSetCurrent", 4000))(context));
-  cu.alloc = of_driver("cuMemAlloc", 3020);
-  cu.alloc_managed = of_driver("cuMemAllocManaged", 6000);
-  cu.alloc_async = of_driver("cuMemAllocAsync", 11020);
-  cu.alloc_pitch = of_driver("cuMemAllocPitch", 3020);
-  cu.free = of_driver("cuMemFree", 3020);
-  cu.free_async = of_driver("cuMemFreeAsync", 11020);
-  cu.info = of_driver("cuMemGetInfo", 3020);
-  cu.range = of_driver("cuMemGetAddressRange", 3020);
-  cu.attribute = of_driver("cuPointerGetAttribute", 4000);
-  cu.create = of_driver("cuMemCreate", 10020);
-  cu.in = of_driver("cuMemcpyHtoD", 3020);
-  cu.out = of_driver("cuMemcpyDtoH", 3020);
-  cu.fill = of_driver("cuMemsetD8", 3020);
-  cu.function = of_driver("cuModuleGetFunction", 2000);
-  cu.kernel = of_driver("cuLibraryGetKernel", 12000);
-  cu.launch = of_driver("cuLaunchKernel", 4000);
-  cu.launch_ex = of_driver("cuLaunchKernelEx", 11060);
-  cu.stream = of_driver("cuStreamCreate", 2000);
-  cu.end_stream = of_driver("cuStreamDestroy", 4000);
-  cu.wait = of_driver("cuStreamSynchronize", 7000);
-  cu.begin_capture = of_driver("cuStreamBeginCapture", 10010);
-  cu.end_capture = of_driver("cuStreamEndCapture", 10000);
-  cu.instantiate = of_driver("cuGraphInstantiate", 12000);
-  cu.launch_graph = of_driver("cuGraphLaunch", 10000);
-  cu.end_graph = of_driver("cuGraphExecDestroy", 10000);
-}
 static CUfunction named(const char* symbol) {
   CUfunction f = NULL;
   OK(cu.function(&f, module, symbol));
@@ -154,6 +63,50 @@ static void steps(void) {
   for (int i = 0; i < count; ++i)
     OK(cu.free(x[i]));
   OK(cu.end_stream(s));
+}
+
+/// Steps with memory in stream order: what is allocated on the way there and freed on the way back, as a training has
+/// it, and a result that is kept until there is the next one. The host waits now and then, at no regular times.
+static void temporaries(void) {
+  enum { layers = 6, count = 60 };
+  CUstream s = NULL;
+  OK(cu.stream(&s, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr w[layers];
+  const float one = 1;
+  for (int i = 0; i < layers; ++i) {
+    OK(cu.alloc(&w[i], block));
+    OK(cu.in(w[i], &one, sizeof one));
+  }
+  CUdeviceptr result = 0;
+  unsigned random = 1;
+  for (int step = 0; step < count; ++step) {
+    CUdeviceptr t[layers];
+    for (int i = 0; i < layers; ++i) {
+      OK(cu.alloc_async(&t[i], (size_t)(1 + i % 2) * block, s));
+      scale(s, t[i], i == 0 ? w[0] : t[i - 1], 1, 1);
+      random = random * 1664525U + 1013904223U;
+      if (random >> 29U == 0) OK(cu.wait(s));
+    }
+    CUdeviceptr now = 0;
+    OK(cu.alloc_async(&now, 512, s));
+    scale(s, now, t[layers - 1], 2, 1);
+    if (result != 0) OK(cu.free_async(result, s));
+    result = now;
+    for (int i = layers - 1; i >= 0; --i) {
+      scale(s, w[i], t[i], 1, 1);
+      OK(cu.free_async(t[i], s));
+    }
+  }
+  CHECK(first_of(result) == 2);
+  for (int i = 0; i < layers; ++i)
+    CHECK(first_of(w[i]) == 1);
+  OK(cu.end_stream(s));
+  OK(cu.free(result));
+  // All of it can be had again, by whoever asks.
+  for (int i = 0; i < layers; ++i)
+    OK(cu.free(w[i]));
+  CUdeviceptr all = 0;
+  OK(cu.alloc(&all, 16 * block));
 }
 
 /// Every way in which a kernel can be told its arguments.
@@ -402,9 +355,9 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*run)(void);
-  } cases[] = {{"steps", steps},         {"layouts", layouts}, {"numbers", numbers}, {"runs_out", runs_out},
-               {"failures", failures},   {"capture", capture}, {"threads", threads}, {"forks", forks},
-               {"in_flight", in_flight}, {"symbols", symbols}};
+  } cases[] = {{"steps", steps},         {"layouts", layouts}, {"numbers", numbers},        {"runs_out", runs_out},
+               {"failures", failures},   {"capture", capture}, {"threads", threads},        {"forks", forks},
+               {"in_flight", in_flight}, {"symbols", symbols}, {"temporaries", temporaries}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     if (strcmp(cases[i].name, wanted) == 0) {
       cases[i].run();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/core/block.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/signature.hpp>
 #include <deepum/interpose/kernel_parameters.hpp>
@@ -20,7 +21,8 @@ namespace interpose {
 
 /// Operands and signature of a launch out of the bytes of its arguments: each aligned word that is an address in the
 /// arena names what it points into, in classes, tensor maps and packed buffers too. Numbers do not count: a step number
-/// or a seed that is another one in each step would let no launch recur.
+/// or a seed that is another one in each step would let no launch recur. Of an address its block counts: a small result
+/// that is kept until there is the next one lies at two addresses in turn, and moves no other block.
 ///
 /// What it cannot tell are sizes, whether a plain pointer is written through, and addresses that lie in memory. So its
 /// operands are hints, which never are a reason for an error (`operand::declared`), and the launch counts as one that
@@ -29,6 +31,9 @@ namespace interpose {
 /// Threads: one at a time. Keeps its memory, so that one object for each thread costs no allocation for a launch.
 class operand_scan {
  public:
+  /// By what an address is recognised. @param offset  Where it lies in the arena.
+  [[nodiscard]] static std::uint64_t recognised(bytes offset) { return offset / block_size; }
+
   /// A launch begins.
   /// @param symbol  By which the kernel is recognised.
   void begin(std::string_view symbol) {
@@ -48,7 +53,7 @@ class operand_scan {
       std::memcpy(&address, bytes_of + at, word);
       if (const std::optional<bytes> offset = offset_of(address)) {
         const access mode = p.only_read ? access::read : access::update;
-        signature_.operand(offset->count, 0, mode);
+        signature_.operand(recognised(*offset), 0, mode);
         operands_.push_back({address, operand::whole, mode, false});
       }
     }

@@ -3,7 +3,7 @@
 cuBLAS, and the training of a transformers model with PyTorch. Prints one JSON object; ends with 0 where every run under
 deepum-run has computed bit by bit what the plain run has.
 
-usage: run_programs.py [--bin build/bin] [--compile] [--seconds 280] [--commit HASH]
+usage: run_programs.py [--bin build/bin] [--only chain|train] [--kinds bf16,fp32,compiled] [--seconds 280] [--commit HASH]
 
 One process at a time. Managed memory: at most 4 GiB (DEEPUM_MANAGED_LIMIT), and only where that is an eighth of what the card
 has free. Needs nvcc; the part with PyTorch needs torch and transformers, and is left out where they are missing. Abseil's
@@ -43,13 +43,14 @@ class Runner:
         self.until = time.monotonic() + options.seconds
         self.results = {}
 
-    def run(self, name, command, budget=None, policy=None, extra=()):
+    def run(self, name, command, budget=None, policy=None, extra=(), variables=None):
         """Runs a program, under deepum-run where there is a budget. Its last line of output is JSON."""
         left = self.until - time.monotonic()
         if left < 15:
             self.results[name] = {"left_out": "no time"}
             return None
-        environment = dict(os.environ, DEEPUM_MANAGED_LIMIT=f"{LIMIT_MIB}MiB", DEEPUM_LOG="2")
+        environment = dict(os.environ, DEEPUM_MANAGED_LIMIT=f"{LIMIT_MIB}MiB", DEEPUM_LOG="2", **(variables or {}))
+        environment["PYTHONPATH"] = f"{HERE.parent.parent.parent / 'examples' / 'pytorch'}:{environment.get('PYTHONPATH', '')}"
         environment.pop("LD_PRELOAD", None)
         if budget:
             libs = self.bin / "libs"
@@ -73,6 +74,29 @@ class Runner:
         return result.get("output") if done.returncode == 0 else None
 
 
+def train(runner, verdict, options):
+    """GPT-2 as it is, then with less memory: with PyTorch's own allocator, with that of CUDA's pools, with that of deepum_torch, and by
+    demand paging; then with all of its memory, for what everything costs."""
+    script = str(HERE / "train.py")
+    plugged = [sys.executable, "-m", "deepum_torch", script]
+    own = [sys.executable, script]
+    pools = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    for kind in options.kinds.split(","):
+        more = {"bf16": [], "fp32": ["--precision", "fp32"], "compiled": ["--compile"]}[kind]
+        plain = runner.run(f"train_{kind}", own + more)
+        runs = [("plugged", plugged, options.budget, None, {}), ("um", own, options.budget, "um", {}), ("own", own, options.budget, None, {}),
+                ("plugged_fits", plugged, "3GiB", None, {}), ("pools", own, options.budget, None, pools), ("plugged_um", plugged, options.budget, "um", {}),
+                ("own_fits", own, "3GiB", None, {})]
+        for label, command, budget, policy, variables in runs if kind == "bf16" else runs[:3]:
+            name = f"train_{kind}_{label}_{budget}"
+            found = runner.run(name, command + more, budget, policy, variables=variables)
+            if "left_out" in runner.results[name]:
+                continue
+            verdict[name] = bool(plain and found and plain["losses"] == found["losses"])
+            if found:
+                runner.results[name]["step_ms"] = steady(found["ms"])
+
+
 def steady(times):
     return statistics.median(times[len(times) // 2:])
 
@@ -80,7 +104,9 @@ def steady(times):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--bin", default="build/bin")
-    parser.add_argument("--compile", action="store_true", help="the training under torch.compile too, which takes minutes")
+    parser.add_argument("--only", default="", choices=["", "chain", "train"])
+    parser.add_argument("--kinds", default="bf16", help="of trainings: bf16 (autocast), fp32, compiled (torch.compile)")
+    parser.add_argument("--budget", default="1200MiB", help="of trainings, which take 2.4 GiB")
     parser.add_argument("--seconds", type=float, default=280)
     parser.add_argument("--commit", default="", help="what was measured, for the JSON: git describe --always --dirty")
     options = parser.parse_args()
@@ -92,7 +118,7 @@ def main():
         return 1
     with tempfile.TemporaryDirectory() as folder:
         nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-        for runtime in ("static", "shared"):
+        for runtime in ("static", "shared") if options.only in ("", "chain") else ():
             program = f"{folder}/chain_{runtime}"
             built = subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=native", f"-cudart={runtime}", str(HERE / "chain.cu"), "-lcublas", "-o", program],
                                    capture_output=True, text=True)
@@ -113,16 +139,10 @@ def main():
                 if record and os.path.exists(record[1]):
                     with open(record[1]) as step:
                         runner.results[name]["recorded_lines"] = len(step.readlines())
-        if subprocess.run([sys.executable, "-c", "import torch, transformers"], capture_output=True).returncode == 0:
-            train = [sys.executable, str(HERE / "train.py")]
-            for label, more in [("", [])] + ([("_compiled", ["--compile"])] if options.compile else []):
-                plain = runner.run(f"train{label}", train + more)
-                for budget, policy in (("1536MiB", None), ("1GiB", None), ("1GiB", "um")):
-                    name = f"train{label}_{policy or 'auto'}_{budget}"
-                    found = runner.run(name, train + more, budget, policy)
-                    verdict[name] = bool(plain and found and plain["losses"] == found["losses"])
-                    if found:
-                        runner.results[name]["step_ms"] = steady(found["ms"])
+        if options.only not in ("", "train"):
+            pass
+        elif subprocess.run([sys.executable, "-c", "import torch, transformers"], capture_output=True).returncode == 0:
+            train(runner, verdict, options)
         else:
             runner.results["train"] = {"left_out": "no torch or transformers"}
     print(json.dumps({"gpu": ask_gpu("name"), "driver": ask_gpu("driver_version"), "nvcc": last_line([nvcc, "--version"]),
