@@ -167,7 +167,7 @@ void gpu::complete_left_out() {
 }
 
 void gpu::drop(const transfer& t, std::uint64_t ticket) {
-  if (just_placed(t.blocks)) {
+  if (just_placed(t.blocks, t.from)) {
     after(least_stay, [this, t, ticket] { drop(t, ticket); });
     return;
   }
@@ -176,7 +176,7 @@ void gpu::drop(const transfer& t, std::uint64_t ticket) {
 }
 
 void gpu::discard(const transfer& t, std::uint64_t ticket) {
-  if (just_placed(t.blocks)) {
+  if (just_placed(t.blocks, here())) {
     after(least_stay, [this, t, ticket] { discard(t, ticket); });
     return;
   }
@@ -205,9 +205,12 @@ void gpu::place_new(block_range range, std::uint64_t ticket) {
 }
 
 // Whether room was taken without a copy just now. A schedule cannot say that it was freed in the same moment, and a
-// policy that takes it and frees it in turn would do so without end before anything else happens.
-bool gpu::just_placed(block_range range) const {
-  bool any = false;
+// policy that takes it and frees it in turn would do so without end before anything else happens. Nor can it say that
+// older contents went in the moment when the launch began that writes newer ones.
+bool gpu::just_placed(block_range range, location at) const {
+  bool any = at != here() && running_ && began_ == now() && std::any_of(range.begin(), range.end(), [&](block_id b) {
+               return contains(queue_.front().touched->writes, b);
+             });
   for (const block_id b : range) {
     any = any || (map_.resident(b) && placed_at_[b.value] + least_stay > now());
   }
@@ -217,12 +220,18 @@ bool gpu::just_placed(block_range range) const {
 // Room is freed without a copy, by those blocks that have any and that nothing uses. Returns whether that was all.
 bool gpu::give_up(block_range range, location at, std::uint64_t ticket, reason why) {
   bool all_gone = true;
+  // The room of older contents was free for a referee when the launch began that wrote newer ones.
+  const auto has_room = [&](block_id b) {
+    return at == here() || (map_.current(b, at) && !(running_ && contains(queue_.front().touched->writes, b)));
+  };
   while (!range.empty()) {
-    // The room of older contents was free for a referee when they were written.
-    const bool counts = at == here() || map_.current(range.first, at);
+    const bool counts = has_room(range.first);
     const block_range gone = prefix(range, [&](block_id b) {
-      return map_.of(b).at(at).holds() && !map_.of(b).in_motion(at) && !(at == here() && in_use(b)) &&
-             (at == here() || map_.current(b, at)) == counts;
+      // The driver may have taken the device's copy meanwhile.
+      const bool only_copy =
+          why != reason::dead && at != here() && map_.current(b, at) && !map_.of(b).current_beside(at);
+      return !only_copy && map_.of(b).at(at).holds() && !map_.of(b).in_motion(at) && !(at == here() && in_use(b)) &&
+             has_room(b) == counts;
     });
     if (!gone.empty()) {
       if (counts) {
@@ -299,7 +308,9 @@ void gpu::work_out(std::uint8_t way) {
     const location from = op.what.from;
     const bool leaves = op.what.releases();
     const auto may_go = [&](block_id b) {
-      return may_be_read(b, from, leaves) && !map_.of(b).in_motion(from) && !map_.of(b).in_motion(location::host());
+      // What is copied from a neighbour to the device meanwhile stays there all the same.
+      const bool moves = (leaves || from == here()) && map_.of(b).in_motion(from);
+      return may_be_read(b, from, leaves) && !moves && !map_.of(b).in_motion(location::host());
     };
     bool gone = true;
     advance(op.rest, prefix(op.rest, [&](block_id b) {

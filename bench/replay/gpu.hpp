@@ -136,7 +136,7 @@ class gpu {
   void begin_copy(const transfer& t, std::uint64_t ticket, bool last);
   void end_copy(const transfer& t, std::uint64_t ticket, bool last, nanoseconds began);
   void place_new(block_range range, std::uint64_t ticket);
-  [[nodiscard]] bool just_placed(block_range range) const;
+  [[nodiscard]] bool just_placed(block_range range, location at) const;
   bool place_where_room(block_range range, std::uint64_t ticket);
   void complete(const operation& op, bool done);
   void complete_left_out();

@@ -89,7 +89,7 @@ bool gpu::make_room_for_fault() {
     if (!map_.nowhere(*fault_) && !free_route_to(*fault_)) {
       return false;  // room that is freed before it can be taken is taken by others
     }
-    if (just_placed({*victim, 1})) {
+    if (just_placed({*victim, 1}, here())) {
       after(least_stay, [this] { make_progress(); });
       return false;
     }

@@ -287,6 +287,23 @@ class arena {
   /// @param budget  Device memory to hold at most; 0: what is free, less the headroom.
   /// @errors        `status::invalid_argument` for less than a block.
   void set_budget(bytes budget) { engine().set_budget(detail::checked_budget(budget, block())); }
+  /// The same of a neighbour: memory that blocks of this arena may take there. Waits until it holds no more than that;
+  /// what nobody else has goes on to the host. With 0 the neighbour is left alone, but for its link.
+  /// @param at      `location::device(i)` with i from 1 on: the neighbour at place i - 1 of
+  /// `arena_options::neighbours`.
+  /// @param budget  Whole blocks count.
+  /// @errors        `status::invalid_argument` for a place that the arena does not have or that lent it no memory when
+  /// it
+  ///                was made; `status::out_of_host_memory`, `status::device_failure` where contents cannot be saved.
+  void set_budget(location at, bytes budget) {
+    if (at == memory_.place()) {
+      set_budget(budget);
+      return;
+    }
+    check_neighbour(at);
+    engine().set_budget(at, budget);
+    rooms_.back.await_giving_back(at);
+  }
   /// The policy that decides, after DEEPUM_POLICY.
   [[nodiscard]] std::string_view policy_name() const {
     return policy_name_.empty() ? rooms_.back.engine().policy_name() : policy_name_;
@@ -351,6 +368,13 @@ class arena {
         throw error(status::unsupported, "this memory kind uses no neighbours: leave arena_options::neighbours empty");
       }
       return Memory(on, capacity_on(on, options));
+    }
+  }
+  void check_neighbour(location at) const {
+    if (!at.is_device() || at.index() >= memory_.places().places() || memory_.places().budget(at).count == 0) {
+      throw error(status::invalid_argument, "a budget for " + to_string(at) +
+                                                ", which lends this arena no memory: name it in "
+                                                "arena_options::neighbours, with the memory that it lends");
     }
   }
   void check_place(const char* what, location l) const {

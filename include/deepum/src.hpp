@@ -38,6 +38,7 @@
 #include <deepum/engine/impl/gates.hpp>
 #include <deepum/engine/impl/host_access.hpp>
 #include <deepum/engine/impl/inbox.hpp>
+#include <deepum/engine/impl/neighbour_tier.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>
 #include <deepum/policy/impl/make_policy.hpp>
@@ -56,6 +57,7 @@
 #include <deepum/sim/impl/machine.hpp>
 #include <deepum/sim/impl/managed_memory.hpp>
 #include <deepum/sim/impl/managed_space.hpp>
+#include <deepum/sim/impl/paged_contents.hpp>
 #include <deepum/sim/impl/paged_memory.hpp>
 #include <deepum/sim/impl/profile.hpp>
 #include <deepum/sim/impl/stream.hpp>

@@ -166,6 +166,7 @@ class scripted_policy final : public deepum::policy {
     std::vector<std::string> told{};
     std::vector<deepum::fault_record> faults{};
     bool holds_launches = false;
+    bool places_blocks = true;               ///< its plans say what neighbours hold
     std::set<deepum::launch_id> unready{};   ///< launches that are not ready
     const deepum::block_map* map = nullptr;  ///< as it was seen last
     std::function<void()> when_asked{};      ///< called once, when the next plan is asked for
@@ -208,6 +209,7 @@ class scripted_policy final : public deepum::policy {
     }
   }
   [[nodiscard]] bool holds_launches() const override { return script_.holds_launches; }
+  [[nodiscard]] bool places_blocks() const override { return script_.places_blocks; }
   [[nodiscard]] bool ready(deepum::launch_id id, deepum::stream_id, const deepum::block_map&) const override {
     return !script_.unready.contains(id);
   }

@@ -1,6 +1,7 @@
 // Thousands of random launch sequences give bitwise the same memory under every policy and budget.
 
 #include "property/arena_run.hpp"
+#include "property/random_kernels.hpp"
 #include "property/random_program.hpp"
 #include "support/test_scale.hpp"
 #include <deepum/deepum.hpp>
@@ -20,50 +21,6 @@ using namespace deepum;
 using deepum_test::random_program;
 using word = std::uint32_t;
 
-const sim::kernel fill_kernel{[](word* a, word n, word value) {
-                                for (word i = 0; i < n; ++i) {
-                                  a[i] = deepum_test::filled(i, value);
-                                }
-                              },
-                              [](sim::work& w, word* a, word n, word) { w.overwrites(a, n * sizeof(word)); }};
-
-const sim::kernel mix_kernel{[](word* a, word n, const word* b, word m, word value) {
-                               for (word i = 0; i < n; ++i) {
-                                 a[i] = deepum_test::mixed(a[i], b[i % m], value);
-                               }
-                             },
-                             [](sim::work& w, word* a, word n, const word* b, word m, word) {
-                               w.reads(b, std::min(n, m) * sizeof(word));
-                               w.updates(a, n * sizeof(word));
-                             }};
-
-const sim::kernel gather_kernel{
-    [](word* a, word n, const word* b, word m, const word* index, word k, word value) {
-      for (word i = 0; i < n; ++i) {
-        a[i] = deepum_test::mixed(a[i], b[index[i % k] % m], value);
-      }
-    },
-    [](sim::work& w, word* a, word n, const word* b, word m, const word* index, word k, word) {
-      w.reads(index, std::min(n, k) * sizeof(word));
-      for (word i = 0; i < std::min(n, k); i += 1 + k / 64) {  // the blocks that the contents lead to, roughly
-        w.reads(b + index[i] % m, sizeof(word));
-      }
-      w.updates(a, n * sizeof(word));
-    }};
-
-/// Follows a pointer that lies in memory: what the launch touches cannot be seen from its arguments.
-const sim::kernel chase_kernel{[](word* a, word n, word* const* where, word m, word value) {
-                                 const word* b = *where;
-                                 for (word i = 0; i < n; ++i) {
-                                   a[i] = deepum_test::mixed(a[i], b[i % m], value);
-                                 }
-                               },
-                               [](sim::work& w, word* a, word n, word* const* where, word m, word) {
-                                 w.reads(where, sizeof(word*));
-                                 w.reads(*where, std::min(n, m) * sizeof(word));
-                                 w.updates(a, n * sizeof(word));
-                               }};
-
 struct setting {
   std::string policy;
   bytes device_memory;
@@ -81,12 +38,12 @@ struct machine_with {
       : device(sim::find_profile("h200_pcie5"),
                {.memory = s.device_memory, .worker = s.worker, .delay_seed = s.delay_seed}) {}
 
-  static const auto& fill() { return fill_kernel; }
-  static const auto& mix() { return mix_kernel; }
-  static const auto& gather() { return gather_kernel; }
-  static const auto& chase() { return chase_kernel; }
+  static const auto& fill() { return deepum_test::fill_kernel; }
+  static const auto& mix() { return deepum_test::mix_kernel; }
+  static const auto& gather() { return deepum_test::gather_kernel; }
+  static const auto& chase() { return deepum_test::chase_kernel; }
   static void enqueue_chase(sim::stream& q, word* a, word n, word* const* where, word m, word value) {
-    q.launch(1, 1, 0, chase_kernel, a, n, where, m, value);
+    q.launch(1, 1, 0, deepum_test::chase_kernel, a, n, where, m, value);
   }
   void before(std::size_t /*operation*/) {}
   void host_touched(const void*, std::size_t, deepum::access) {}

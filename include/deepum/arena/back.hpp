@@ -71,6 +71,9 @@ class arena_back {
   [[nodiscard]] std::vector<block_range> tell(std::span<const liveness_change> changes);
   /// Waits for discards that the device has. They end whatever the program does, also where the device has failed.
   void settle(std::span<const block_range> ranges);
+  /// Waits until a neighbour holds no more than its budget.
+  /// @errors  `status::out_of_host_memory` where what it holds has nowhere to go; `status::device_failure`.
+  void await_giving_back(location at);
   /// Waits for a launch whose end gives memory back. The program has to let it end.
   /// @param asked  Bytes that an allocation waits for.
   void await_finish(launch_id last, bytes asked);
@@ -90,6 +93,7 @@ class arena_back {
 
  private:
   static constexpr nanoseconds longest_hold = std::chrono::seconds(1);
+  static constexpr nanoseconds longest_stuck = std::chrono::milliseconds(100);
 
   void await_next_turn();
   void await_turn(launch_id launch, stream_id stream, std::string_view name, const device_queue* on);

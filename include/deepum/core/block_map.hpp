@@ -61,9 +61,13 @@ class block_map {
   }
   [[nodiscard]] std::uint32_t room() const { return room(device_); }
   /// Blocks on their way in, which hold room, and perhaps no memory yet.
-  [[nodiscard]] std::uint32_t arriving() const { return ledger(device_).arriving; }
+  [[nodiscard]] std::uint32_t arriving(location at) const { return ledger(at).arriving; }
+  [[nodiscard]] std::uint32_t arriving() const { return arriving(device_); }
   /// Blocks on their way out, whose room will be free.
-  [[nodiscard]] std::uint32_t leaving() const { return ledger(device_).leaving; }
+  [[nodiscard]] std::uint32_t leaving(location at) const { return ledger(at).leaving; }
+  [[nodiscard]] std::uint32_t leaving() const { return leaving(device_); }
+  /// Counts what arrives at a place, or becomes the most recently migrated block there.
+  [[nodiscard]] std::uint64_t migrations(location at) const { return ledger(at).order; }
 
   /// Host copies stay current while the device has a copy: blocks can be cleaned and dropped.
   [[nodiscard]] bool keeps_home_copy() const { return keeps_home_copy_; }
@@ -120,10 +124,14 @@ class block_map {
   }
   [[nodiscard]] std::uint64_t migrated_at(block_id b) const { return ledger(device_).migrated_at[b.value]; }
 
-  /// Calls `visit(block_id)` for resident blocks, least recently migrated first, until it returns false.
+  /// Calls `visit(block_id)` for the blocks of a device, least recently migrated first, until it returns false.
   template <class Visit>
   void for_each_least_recently_migrated(Visit&& visit) const {
-    const detail::index_list& order = ledger(device_).by_migration;
+    for_each_least_recently_migrated(device_, visit);
+  }
+  template <class Visit>
+  void for_each_least_recently_migrated(location at, Visit&& visit) const {
+    const detail::index_list& order = ledger(at).by_migration;
     for (std::uint32_t b = order.front(); b != detail::index_list::none;) {
       const std::uint32_t next = order.after(b);
       if (!visit(block_id{b})) {

@@ -9,6 +9,7 @@
 #include <deepum/engine/held_launches.hpp>
 #include <deepum/engine/host_access.hpp>
 #include <deepum/engine/memory_space.hpp>
+#include <deepum/engine/neighbour_tier.hpp>
 #include <deepum/engine/records.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/policy.hpp>
@@ -35,13 +36,14 @@ class demand_pager {
  public:
   /// All outlive it.
   demand_pager(memory_space& space, records& shared, policy& chooser, block_claims& claims, const fact_finder& facts,
-               host_access& views)
+               host_access& views, neighbour_tier& beside)
       : memory_(space),
         state_(shared),
         policy_(chooser),
         claims_(claims),
         facts_(facts),
-        host_(views) {}
+        host_(views),
+        tier_(beside) {}
   demand_pager(const demand_pager&) = delete;
   demand_pager& operator=(const demand_pager&) = delete;
 
@@ -110,6 +112,7 @@ class demand_pager {
   /// Least recently used blocks leave until there is room for so many, dead ones first. What was demanded to leave
   /// before makes room, too.
   void make_room_for(std::uint64_t missing);
+  void demand_to_leave(block_id b, reason why);
   /// When all that is alive, and all that launches in flight declare, can be used and nothing is going to move,
   /// launches need not ask.
   void look_for_all();
@@ -120,6 +123,7 @@ class demand_pager {
   block_claims& claims_;
   const fact_finder& facts_;
   host_access& host_;
+  neighbour_tier& tier_;
   std::atomic<std::uint64_t> budget_now_{0};  // that of the map, for launches; changed under the lock
   bool starving_ = false;                     // there is no room yet for the launch that is served
   failing_wait wait_{};                       // of that launch

@@ -175,8 +175,11 @@ class engine {
 
   /// Device memory to hold at most. @param budget  0: what is free, less the headroom, refreshed now and then.
   void set_budget(bytes budget);
-  /// The same of a device that only holds blocks. What is more than that stays until the policy moves it.
+  /// The same of a neighbour, as far as its owner leaves so much (`memory_space::lendable`); 0: nothing. What is more
+  /// than that begins to leave.
   void set_budget(location at, bytes budget);
+  /// Whether a place holds no more than its budget. Else the pump is told.
+  [[nodiscard]] bool within_budget(location at);
   [[nodiscard]] bytes budget() const;
 
   /// What has been done so far, up to this moment.

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,11 @@ class memory_space {
   [[nodiscard]] location place() const { return places_.runs_on(); }
   /// Device memory that is free now, of all processes. Threads: any.
   [[nodiscard]] virtual bytes free_memory() const = 0;
+  /// Memory of a neighbour that could be taken now beside what is: what is free there, less what its owner is to have.
+  /// Threads: any.
+  [[nodiscard]] virtual bytes lendable(location /*at*/) const {
+    return bytes{std::numeric_limits<std::uint64_t>::max() / 2};
+  }
 
   /// @name Transfers
   /// @{

@@ -18,6 +18,7 @@
 #include <deepum/engine/inbox.hpp>
 #include <deepum/engine/launch_ends.hpp>
 #include <deepum/engine/memory_space.hpp>
+#include <deepum/engine/neighbour_tier.hpp>
 #include <deepum/engine/records.hpp>
 #include <deepum/policy/policy.hpp>
 
@@ -39,8 +40,9 @@ struct engine_rooms {
         state(static_cast<std::uint32_t>(space.capacity() / space.block()), space.places(), space.block()),
         claims(space.capabilities().faults ? nullptr : std::make_unique<block_claims>(state.ledger)),
         facts(state, claims.get()),
+        tier(state, *chooser),
         host(claims ? std::make_unique<host_access>(space, state, *chooser, *claims, facts) : nullptr),
-        pager(host ? std::make_unique<demand_pager>(space, state, *chooser, *claims, facts, *host) : nullptr),
+        pager(host ? std::make_unique<demand_pager>(space, state, *chooser, *claims, facts, *host, tier) : nullptr),
         account(state, options),
         contents(state, host.get()),
         ends(state, *chooser, mail),
@@ -59,6 +61,7 @@ struct engine_rooms {
   records state;
   std::unique_ptr<block_claims> claims;  // this and the next two: where the memory never faults
   fact_finder facts;
+  neighbour_tier tier;
   std::unique_ptr<host_access> host;
   std::unique_ptr<demand_pager> pager;
   accounting account;

@@ -182,6 +182,14 @@ class transfer_queues {
       }
     }
   }
+  template <class Visit>
+  void for_each_into(location place, Visit&& visit) const {
+    for (std::size_t l = 0; l != links_.size(); ++l) {
+      if (places_.links()[l].to == place) {
+        visit(links_[l]);
+      }
+    }
+  }
   /// Whether `holds(transfer_queue)` for each link, for those from a place, or those into it.
   template <class Predicate>
   [[nodiscard]] bool all(Predicate&& holds) const {

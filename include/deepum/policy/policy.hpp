@@ -94,6 +94,10 @@ class policy {
   /// the launch is refused where nothing else may leave.
   [[nodiscard]] virtual bool gives_up(block_id, const block_map&) const { return true; }
 
+  /// Whether its plans name the neighbour where a block goes, and what leaves one. No: the engine sees to that
+  /// (docs/adr/0019). It holds for the policy's whole life.
+  [[nodiscard]] virtual bool places_blocks() const { return false; }
+
   /// Launches of the step that it recognises in what was issued last; 0: none, or it looks for none. For traces.
   [[nodiscard]] virtual std::uint32_t period() const { return 0; }
 

@@ -27,6 +27,11 @@ class contents {
   [[nodiscard]] bytes capacity() const { return capacity_; }
 
   void poison(block_id b);
+  /// Memory of the block is given back.
+  void empty(block_id b);
+  /// The newest copy, to and from other memory.
+  void read(block_id b, std::byte* to);
+  void write(block_id b, const std::byte* from);
 
   /// Keeps the contents as they are now as the older copy.
   void keep_older(block_id b);
@@ -35,6 +40,9 @@ class contents {
   /// The older copy comes back.
   void restore_older(block_id b);
   void forget_older(block_id b);
+  /// The older copy, which has been kept, to and from other memory.
+  void read_older(block_id b, std::byte* to);
+  void write_older(block_id b, const std::byte* from);
 
   /// @name Checked mode
   /// @{

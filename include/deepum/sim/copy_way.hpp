@@ -1,7 +1,5 @@
 #pragma once
 
-#include <deepum/core/block.hpp>
-#include <deepum/core/location.hpp>
 #include <deepum/core/neighbour.hpp>
 #include <deepum/core/topology.hpp>
 #include <deepum/error.hpp>
@@ -26,21 +24,22 @@ namespace deepum {
 inline namespace v0 {
 namespace sim {
 
-/// How pinned copies get from the host to a device, or back: over its own link, or over that of a neighbour and the
-/// switch between the devices, block by block.
+/// How pinned copies get from one place to another: over one line, or over two of them, block by block. A line is a
+/// device's link to the host, or the switch between the devices.
 ///
-/// Not synchronised: used under the lock of the event loop.
+/// Not synchronised: used under the lock of its event loop.
 class copy_way {
  public:
-  /// @param host_link  Of the device over whose link it leads.
-  /// @param beside     The number of that device; negative: the owner itself.
-  copy_way(device& owner, driver& host_link, int beside, bool inward)
-      : owner_(&owner),
-        host_link_(&host_link),
-        beside_(beside),
-        inward_(inward) {}
+  /// One line of it.
+  struct leg {
+    link* line = nullptr;
+    const link* opposite = nullptr;  ///< of a link to the host: its other direction; null: between devices
+    inlet* into = nullptr;           ///< between devices: where it comes in
+  };
 
-  [[nodiscard]] bool inward() const { return inward_; }
+  /// @param costs  Of the machine's devices. Outlives it.
+  /// @param ends   Without a line: there is one.
+  copy_way(const profile& costs, leg begins, leg ends) : costs_(&costs), first_(begins), second_(ends) {}
 
   /// Sends a block.
   /// @param done  It is there. Called with when it began.
@@ -48,19 +47,19 @@ class copy_way {
   void send(std::function<void(nanoseconds)> done, event_loop::action next) const;
 
  private:
-  void over_host_link(event_loop::action then) const;
-  void between_devices(event_loop::action then) const;
+  void over(const leg& by, event_loop::action then) const;
 
-  device* owner_;
-  driver* host_link_;
-  int beside_;
-  bool inward_;
+  const profile* costs_;
+  leg first_;
+  leg second_;
 };
 
-/// The host and a device, and the neighbours whose links it may use. None of these holds blocks.
+/// The memory of a neighbour.
+/// @errors  `status::invalid_argument` where it is none.
+[[nodiscard]] DEEPUM_SEPARATE driver& driver_of(device& owner, const neighbour& other);
+/// The host and a device, and the neighbours whose links or memory it may use.
 [[nodiscard]] DEEPUM_SEPARATE topology places_with(const device& owner, const std::vector<neighbour>& beside);
-/// The ways of its routes between host and device. Other routes are never taken: they have the way of the device
-/// itself.
+/// The ways of its routes.
 /// @errors  `status::invalid_argument` where a neighbour is none.
 [[nodiscard]] DEEPUM_SEPARATE std::vector<copy_way> ways_of(device& owner, const topology& all,
                                                             const std::vector<neighbour>& beside);

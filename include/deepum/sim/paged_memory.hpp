@@ -13,10 +13,13 @@
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/device_space.hpp>
 #include <deepum/sim/driver.hpp>
+#include <deepum/sim/lent_memory.hpp>
+#include <deepum/sim/paged_contents.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,7 +39,7 @@ class paged_memory final : public device_space<address_space> {
       .faults = false, .keeps_home_copy = true, .commands_in_flight = 16, .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks.
-  /// @param beside    Other devices of its machine, whose links to the host it may use.
+  /// @param beside    Other devices of its machine, whose links to the host and whose memory it may use.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.
   paged_memory(device& owner, bytes capacity, const std::vector<neighbour>& beside = {});
   ~paged_memory() override;
@@ -52,6 +55,7 @@ class paged_memory final : public device_space<address_space> {
   [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
   [[nodiscard]] std::string last_failure() const override;
   [[nodiscard]] bool host_is_full() const override;
+  [[nodiscard]] bytes lendable(location at) const override;
   /// @}
 
   /// @name Checked mode
@@ -65,33 +69,29 @@ class paged_memory final : public device_space<address_space> {
   /// @}
 
  private:
-  /// The state of the device's copy, which is at the common addresses where it differs from the host's.
-  enum class state : std::uint8_t {
-    garbage,  ///< the device has none; the host's is seen
-    same,
-    newer,  ///< differs, the host's copy is kept beside it
-  };
   struct one_block {
     bool mapped = false;
-    state copy = state::garbage;
-    std::uint32_t copies = 0;  ///< copies that are queued or under way
-    std::uint64_t writes = 0;  ///< by the device
-    std::uint32_t let_in = 0;  ///< launches that may touch it, in checked mode
-    bool on_host = false;      ///< it has memory of the host; counted where there is a limit
-    bool stale = false;        ///< which may serve another block
+    std::uint32_t copies = 0;       ///< from or to the device that are queued or under way
+    std::uint32_t host_copies = 0;  ///< the same between the host and neighbours
+    std::uint64_t writes = 0;       ///< by the device
+    std::uint32_t let_in = 0;       ///< launches that may touch it, in checked mode
+    bool on_host = false;           ///< it has memory of the host; counted where there is a limit
+    bool stale = false;             ///< which may serve another block
   };
   struct queued_copy {
     block_range range{};
     std::uint64_t ticket = 0;
     std::uint32_t begun = 0;  ///< blocks
     std::uint32_t done = 0;
-    bool leaves = false;  ///< the device gives the blocks up when they have been copied
+    bool leaves = false;  ///< where they come from gives the blocks up when they have been copied
     bool part = false;    ///< of a command: the host has no memory for the rest, so that it fails
     nanoseconds began{};  ///< the first block
   };
   /// The copies of one route.
   struct queue {
     copy_way way;
+    location from = location::host();
+    location to = location::device();
     fifo<queued_copy> copies{};
     bool sending = false;  ///< a block is on the first line of the way, or waits for it
   };
@@ -106,27 +106,28 @@ class paged_memory final : public device_space<address_space> {
   [[nodiscard]] std::string refusal(const segment& s) const override;
   void before_body(const segment& s) override;
   void after_body(const segment& s) override;
-  void give_up(block_id b);
-
   // ---- copies -----------------------------------------------------------------------------------------------------
 
   void queue_copy(queue& q, block_range range, std::uint64_t ticket, bool leaves, bool part = false);
   /// As many of the blocks as the host has memory for; if there are none the command fails.
   void queue_copy_out(const transfer& what, std::uint64_t ticket);
+  /// A copy of the block is queued, or has ended.
+  void count_copy(const queue& q, block_id b, std::int32_t one);
   /// The next block goes.
   void next(queue& q);
   [[nodiscard]] queued_copy* to_begin(queue& q);
   void finish(queue& q, block_id b, std::uint64_t writes_at_start, nanoseconds began);
+  /// The bytes, and what the device has copied so far.
+  void copy_bytes(const queue& q, block_id b, bool written_meanwhile);
   /// Where the engine said none, the usual one.
   [[nodiscard]] std::uint8_t route_of(const transfer& what) const;
-  void finish_in(block_id b, std::uint64_t ticket, nanoseconds began);
-  void finish_out(block_id b, std::uint64_t writes_at_start);
+  void tell_arrived(block_id b, std::uint64_t ticket, nanoseconds began);
   void end_block(queue& q);
 
   // ---- transfers of an engine -------------------------------------------------------------------------------------
 
   void forget(block_range range, std::uint64_t ticket);
-  void drop(block_range range, std::uint64_t ticket);
+  void drop(block_range range, location from, std::uint64_t ticket);
   void bring(const transfer& what, std::uint64_t ticket);
   void report(device_event::kind what, block_range range, std::uint64_t ticket, nanoseconds began = {});
   /// @returns  Whether the block has memory of the host.
@@ -134,10 +135,19 @@ class paged_memory final : public device_space<address_space> {
   /// The memory that a block of no use has there is another one's now: what it held is lost.
   bool take_stale_memory();
   /// All of it or nothing; then the command has failed.
-  bool give_memory(block_range range, std::uint64_t ticket);
+  bool give_memory(block_range range, location at, std::uint64_t ticket);
+  void take_memory(block_range range, location at);
   void take_memory(block_range range);
+  /// That of a place beside the device and the host; null: it lends none.
+  [[nodiscard]] lent_memory* lent_at(location l) const {
+    return l.index() >= location::device(1).index() && !lent_.empty()
+               ? lent_[l.index() - location::device(1).index()].get()
+               : nullptr;
+  }
 
   sequence<one_block> blocks_;
+  paged_contents held_;
+  std::vector<std::unique_ptr<lent_memory>> lent_{};  // by neighbour
   bool guarded_ = false;
   std::uint32_t copies_ = 0;
   std::string last_failure_{};

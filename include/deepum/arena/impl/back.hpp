@@ -121,6 +121,23 @@ DEEPUM_SEPARATE void arena_back::await_turn(launch_id launch, stream_id stream, 
   }
 }
 
+DEEPUM_SEPARATE void arena_back::await_giving_back(location at) {
+  long_wait wait(memory_, log_);
+  wait.until(
+      [&] {
+        if (engine_.within_budget(at)) {
+          return true;
+        }
+        check_device();
+        if (memory_.host_is_full() && wait.lasted() > longest_stuck) {
+          throw error(status::out_of_host_memory,
+                      "the memory of " + to_string(at) + " cannot be given back: " + memory_.last_failure());
+        }
+        return false;
+      },
+      [&] { return "blocks at " + to_string(at) + " are on their way to the host, to give its memory back"; });
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace deepum

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deepum/core/block_ledger.hpp>
+#include <deepum/core/location.hpp>
 #include <deepum/engine/budget.hpp>
 #include <deepum/separate.hpp>
 #include <deepum/units.hpp>
@@ -34,6 +36,21 @@ DEEPUM_SEPARATE void budget::refresh() {
     pager_->budget_changed();
   }
   gates_.mark_stale();
+}
+
+DEEPUM_SEPARATE void budget::refresh_neighbours() {
+  block_ledger& ledger = state_.ledger;
+  const bytes block = ledger.grid().block();
+  for (unsigned l = 1; l != ledger.places(); ++l) {
+    const location at = location::at(l);
+    if (at == ledger.device() || (lent_[l].count == 0 && ledger.budget(at) == 0)) {
+      continue;
+    }
+    const std::uint64_t now = memory_.lendable(at) / block + ledger.occupied(at);
+    const std::uint64_t most = std::min<std::uint64_t>({lent_[l] / block, now, ledger.size()});
+    state_.policy_due = state_.policy_due || most < ledger.occupied(at);
+    ledger.set_budget(at, static_cast<std::uint32_t>(most));
+  }
 }
 
 }  // namespace detail

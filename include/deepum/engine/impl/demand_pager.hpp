@@ -291,6 +291,9 @@ DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
   state_.queues.for_each_into(location::host(), [&](const transfer_queue& q) { hollow += q.demanded.size(); });
   const std::uint64_t staying = state_.ledger.occupied() - state_.ledger.leaving() - hollow + missing;
   std::uint64_t surplus = staying - std::min<std::uint64_t>(staying, state_.most_on_device());
+  if (surplus != 0) {
+    tier_.begin();
+  }
   for (const bool dead : {true, false}) {
     if (surplus == 0) {
       return;
@@ -301,12 +304,27 @@ DEEPUM_SEPARATE void demand_pager::make_room_for(std::uint64_t missing) {
         return true;
       }
       const reason why = missing != 0 ? reason::make_room : reason::over_budget;
-      const transfer t = dead ? transfer::discard(why, {b, 1}) : transfer::evict(location::host(), why, {b, 1});
-      state_.queue_of(t).demanded.emplace_back(t);
+      if (dead) {
+        state_.queues.forgotten.demanded.emplace_back(transfer::discard(why, {b, 1}));
+      } else {
+        demand_to_leave(b, why);
+      }
       return --surplus != 0;
     });
   }
   starving_ = surplus != 0 && missing != 0;
+}
+
+DEEPUM_SEPARATE void demand_pager::demand_to_leave(block_id b, reason why) {
+  const location to = tier_.place_for(b);
+  if (tier_.has_to_release(b, to)) {
+    transfer older = transfer::drop(why, {b, 1});
+    older.from = to;
+    state_.queue_of(older).demanded.emplace_back(older);
+  }
+  transfer t = transfer::evict(to, why, {b, 1});
+  t.from = to.is_host() ? t.from : state_.ledger.device();
+  state_.queue_of(t).demanded.emplace_back(t);
 }
 
 DEEPUM_SEPARATE void demand_pager::look_for_all() {

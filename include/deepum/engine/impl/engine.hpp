@@ -52,6 +52,7 @@ DEEPUM_SEPARATE engine::engine(memory_space& space, std::unique_ptr<policy> choo
               std::make_unique<detail::engine_rooms>(space, std::move(chooser), std::move(chosen), inbox_))),
       pager_(rooms_->pager.get()) {
   rooms_->room.refresh();
+  rooms_->room.refresh_neighbours();
   rooms_->pressure.work_out();
 }
 
@@ -280,11 +281,23 @@ DEEPUM_SEPARATE void engine::set_budget(location at, bytes budget) {
   }
   {
     const turn mine(*this);
-    block_ledger& ledger = rooms_->state.ledger;
-    ledger.set_budget(at, static_cast<std::uint32_t>(std::min<std::uint64_t>(budget / memory_.block(), ledger.size())));
+    rooms_->room.lend(at, budget);
     rooms_->state.policy_due = true;
   }
   memory_.notify();
+}
+
+DEEPUM_SEPARATE bool engine::within_budget(location at) {
+  bool within = false;
+  {
+    const turn mine(*this);
+    within = rooms_->state.ledger.occupied(at) <= rooms_->state.ledger.budget(at);
+    rooms_->state.policy_due = rooms_->state.policy_due || !within;
+  }
+  if (!within) {
+    memory_.notify();
+  }
+  return within;
 }
 
 DEEPUM_SEPARATE bytes engine::budget() const {
@@ -357,6 +370,7 @@ DEEPUM_SEPARATE std::unique_ptr<long_work> engine::plan_and_dispatch() {
     made.clear();
     rooms_->chooser->plan_next(state.ledger, made);
     const bool nothing = made.empty() && !made.supersedes;
+    rooms_->tier.complete(made);
     rooms_->out.enqueue(made);
     if (rooms_->pressure.close()) {
       read_inbox();

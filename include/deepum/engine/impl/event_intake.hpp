@@ -148,7 +148,9 @@ DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {
       ledger.arrive_at(b, at);
     }
   }
-  policy_.on_migrated(e.range, at, ledger);
+  if (here) {
+    policy_.on_migrated(e.range, at, ledger);
+  }
 }
 
 DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
@@ -174,14 +176,17 @@ DEEPUM_SEPARATE void event_intake::take_departure(const device_event& e) {
                               ? t->copies()
                               : ledger.current(b, from) && !ledger.current(b, location::host());
       account_.count(way_of(t, from, to), t != nullptr ? t->why : e.why, copied);
-      if (!copied && ledger.of(b).current_beside(from)) {
-        ledger.release(b, from);  // it may be a neighbour that has them, and the host gets nothing
+      const bool by_command = t != nullptr && from != ledger.device();
+      if (!copied && (by_command || ledger.of(b).current_beside(from))) {
+        ledger.release(b, from);  // whoever has them, or is about to get them, the host gets nothing
       } else {
         ledger.depart(b, from);
       }
     }
   }
-  policy_.on_migrated(e.range, to, ledger);
+  if (from == ledger.device()) {
+    policy_.on_migrated(e.range, to, ledger);
+  }
 }
 
 DEEPUM_SEPARATE std::uint8_t event_intake::way_of(const transfer* t, location from, location to) const {

@@ -23,6 +23,26 @@ DEEPUM_SEPARATE void contents::poison(block_id b) {
   std::memset(at(newest_, b), poison_byte, block_size.count);
 }
 
+DEEPUM_SEPARATE void contents::empty(block_id b) { ::madvise(at(newest_, b), block_size.count, MADV_DONTNEED); }
+
+DEEPUM_SEPARATE void contents::read(block_id b, std::byte* to) {
+  const admission here(*this, b);
+  std::memcpy(to, at(newest_, b), block_size.count);
+}
+
+DEEPUM_SEPARATE void contents::write(block_id b, const std::byte* from) {
+  const admission here(*this, b);
+  std::memcpy(at(newest_, b), from, block_size.count);
+}
+
+DEEPUM_SEPARATE void contents::read_older(block_id b, std::byte* to) {
+  std::memcpy(to, at(older_, b), block_size.count);
+}
+
+DEEPUM_SEPARATE void contents::write_older(block_id b, const std::byte* from) {
+  std::memcpy(at(older_, b), from, block_size.count);
+}
+
 DEEPUM_SEPARATE void contents::keep_older(block_id b) {
   if (older_.aligned() == nullptr) {
     older_ = range(capacity_);

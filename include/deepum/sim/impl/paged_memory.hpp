@@ -18,8 +18,10 @@
 #include <deepum/sim/profile.hpp>
 #include <deepum/units.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,10 +32,17 @@ namespace sim {
 
 DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity, const std::vector<neighbour>& beside)
     : device_space(traits, owner, capacity, places_with(owner, beside)),
-      blocks_(capacity / block_size) {
+      blocks_(capacity / block_size),
+      held_(data(), capacity / block_size) {
   const auto lock = loop().lock();
-  for (copy_way& way : ways_of(owner, memory_space::places(), beside)) {
-    queues_.push_back({.way = way});
+  const std::vector<copy_way> ways = ways_of(owner, memory_space::places(), beside);
+  for (std::size_t w = 0; w != ways.size(); ++w) {
+    const route& r = memory_space::places().routes()[w];
+    queues_.push_back({.way = ways[w], .from = r.from, .to = r.to});
+  }
+  for (const neighbour& n : beside) {
+    lent_.push_back(n.memory.count != 0 ? std::make_unique<lent_memory>(driver_of(owner, n), capacity, n.reserve)
+                                        : nullptr);
   }
 }
 
@@ -41,6 +50,7 @@ DEEPUM_SEPARATE paged_memory::~paged_memory() {
   detach();
   event_loop::host_call call(loop());
   call.wait([&] { return copies_ == 0; });
+  lent_.clear();
   for (one_block& b : blocks_) {
     if (b.mapped) {
       owner_.memory_driver().give_room();
@@ -57,7 +67,7 @@ DEEPUM_SEPARATE bool paged_memory::start(const transfer& what, std::uint64_t tic
   } else if (what.copies()) {
     queue_copy_out(what, ticket);
   } else {
-    drop(what.blocks, ticket);
+    drop(what.blocks, what.from.is_device() ? what.from : place(), ticket);
   }
   return true;
 }
@@ -147,28 +157,14 @@ DEEPUM_SEPARATE std::string paged_memory::refusal(const segment& s) const {
 }
 
 DEEPUM_SEPARATE void paged_memory::before_body(const segment& s) {
-  one_block& b = at(s.block);
-  if (b.copy == state::garbage) {
-    data().keep_older(s.block);
-    data().poison(s.block);
-    b.copy = state::newer;
-  } else if (b.copy == state::same && s.mode != access::read) {
-    data().keep_older(s.block);
-    b.copy = state::newer;
-  }
+  expects(s.block.value < blocks_.size(), "a block outside the arena");
+  held_.use(s.block, s.mode);
 }
 
 DEEPUM_SEPARATE void paged_memory::after_body(const segment& s) {
   if (s.mode != access::read) {
     ++at(s.block).writes;
   }
-}
-
-DEEPUM_SEPARATE void paged_memory::give_up(block_id b) {
-  if (at(b).copy == state::newer) {
-    data().restore_older(b);
-  }
-  at(b).copy = state::garbage;
 }
 
 // ---- copies -----------------------------------------------------------------------------------------------------
@@ -189,14 +185,30 @@ DEEPUM_SEPARATE void paged_memory::queue_copy(queue& q, block_range range, std::
                                               bool part) {
   expects(!range.empty(), "a copy of no blocks");
   for (const block_id b : range) {
-    expects(at(b).mapped, "a block is copied that is not mapped");
-    ++at(b).copies;
-    ++copies_;
+    count_copy(q, b, 1);
   }
   q.copies.push_back({.range = range, .ticket = ticket, .leaves = leaves, .part = part});
   if (!q.sending) {
     next(q);
   }
+}
+
+DEEPUM_SEPARATE void paged_memory::count_copy(const queue& q, block_id b, std::int32_t one) {
+  const auto change = static_cast<std::uint32_t>(one);
+  one_block& mine = at(b);
+  if (q.from == place() || q.to == place()) {
+    expects(mine.mapped, "a block is copied that is not mapped");
+    mine.copies += change;
+  } else {
+    mine.host_copies += change;
+  }
+  for (const location l : {q.from, q.to}) {
+    if (lent_memory* const lent = lent_at(l)) {
+      (void)lent->at(b);
+      one > 0 ? lent->begin_copy(b) : lent->end_copy(b);
+    }
+  }
+  copies_ += change;
 }
 
 DEEPUM_SEPARATE paged_memory::queued_copy* paged_memory::to_begin(queue& q) {
@@ -223,27 +235,44 @@ DEEPUM_SEPARATE void paged_memory::finish(queue& q, block_id b, std::uint64_t wr
   if (q.copies.front().done == 0) {
     q.copies.front().began = began;
   }
-  if (q.way.inward()) {
-    finish_in(b, q.copies.front().ticket, began);
-  } else {
-    finish_out(b, writes_at_start);
+  copy_bytes(q, b, at(b).writes != writes_at_start);
+  if (q.to.is_device()) {
+    tell_arrived(b, q.copies.front().ticket, began);
   }
-  --at(b).copies;
-  --copies_;
+  count_copy(q, b, -1);
   end_block(q);
 }
 
 DEEPUM_SEPARATE std::uint8_t paged_memory::route_of(const transfer& what) const {
   const topology& all = memory_space::places();
-  const location from = what.to.is_host() ? place() : location::host();
+  const location from = what.from.is_any() ? (what.to == place() ? location::host() : place()) : what.from;
   const route& said = all.routes()[what.via];
   return said.from == from && said.to == what.to ? what.via : all.cheapest(from, what.to);
 }
 
-DEEPUM_SEPARATE void paged_memory::finish_in(block_id b, std::uint64_t ticket, nanoseconds began) {
-  owner_.memory_driver().counters().in_by_command += block_size;
-  give_up(b);
-  at(b).copy = state::same;
+DEEPUM_SEPARATE void paged_memory::copy_bytes(const queue& q, block_id b, bool written_meanwhile) {
+  device_counters& counted = owner_.memory_driver().counters();
+  if (q.from.is_host() && q.to == place()) {
+    counted.in_by_command += block_size;
+    held_.host_to_device(b);
+  } else if (q.from == place() && q.to.is_host()) {
+    counted.out_by_command += block_size;
+    if (!written_meanwhile) {  // else which bytes the host got is not known
+      held_.device_to_host(b);
+    }
+  } else if (q.from == place()) {
+    counted.to_peers += block_size;
+    held_.device_to(b, lent_at(q.to)->at(b), written_meanwhile);
+  } else if (q.to == place()) {
+    held_.to_device(b, lent_at(q.from)->at(b));
+  } else if (q.to.is_host()) {
+    held_.to_host(b, lent_at(q.from)->at(b));
+  } else {
+    held_.host_to(b, lent_at(q.to)->at(b));
+  }
+}
+
+DEEPUM_SEPARATE void paged_memory::tell_arrived(block_id b, std::uint64_t ticket, nanoseconds began) {
   device_event e;
   e.what = device_event::kind::arrived;
   e.why = reason::predicted;
@@ -254,29 +283,15 @@ DEEPUM_SEPARATE void paged_memory::finish_in(block_id b, std::uint64_t ticket, n
   emit(e);
 }
 
-DEEPUM_SEPARATE void paged_memory::finish_out(block_id b, std::uint64_t writes_at_start) {
-  owner_.memory_driver().counters().out_by_command += block_size;
-  one_block& copied = at(b);
-  if (copied.writes != writes_at_start) {
-    return;  // written meanwhile: which bytes the host got is not known
-  }
-  if (copied.copy == state::garbage) {
-    data().poison(b);
-  } else if (copied.copy == state::newer) {
-    data().forget_older(b);
-  }
-  copied.copy = state::same;
-}
-
 DEEPUM_SEPARATE void paged_memory::end_block(queue& q) {
   if (++q.copies.front().done == q.copies.front().range.count) {
     const queued_copy ended = q.copies.front();
     q.copies.pop_front();
     if (ended.leaves) {
-      take_memory(ended.range);
+      take_memory(ended.range, q.from);
       report(device_event::kind::departed, ended.range, ended.ticket, ended.began);
     }
-    const bool start_reported = ended.leaves || q.way.inward();
+    const bool start_reported = ended.leaves || q.to.is_device();
     report(ended.part ? device_event::kind::failed : device_event::kind::completed, ended.range, ended.ticket,
            start_reported ? nanoseconds{} : ended.began);
   }
@@ -289,22 +304,27 @@ DEEPUM_SEPARATE void paged_memory::forget(block_range range, std::uint64_t ticke
     if (at(b).mapped) {
       take_memory({b, 1});
     }
+    for (const std::unique_ptr<lent_memory>& lent : lent_) {
+      if (lent && lent->holds(b)) {
+        lent->give({b, 1});
+      }
+    }
   }
   report(device_event::kind::completed, range, ticket);
 }
 
-DEEPUM_SEPARATE void paged_memory::drop(block_range range, std::uint64_t ticket) {
-  take_memory(range);
+DEEPUM_SEPARATE void paged_memory::drop(block_range range, location from, std::uint64_t ticket) {
+  take_memory(range, from);
   report(device_event::kind::departed, range, ticket);
   report(device_event::kind::completed, range, ticket);
 }
 
 DEEPUM_SEPARATE void paged_memory::bring(const transfer& what, std::uint64_t ticket) {
-  if (!give_memory(what.blocks, ticket)) {
+  if (!give_memory(what.blocks, what.to, ticket)) {
     return;
   }
   if (what.copies()) {
-    queue_copy(queues_[route_of(what)], what.blocks, ticket, false);
+    queue_copy(queues_[route_of(what)], what.blocks, ticket, what.releases() && what.from.is_device());
   } else {
     report(device_event::kind::arrived, what.blocks, ticket);
     report(device_event::kind::completed, what.blocks, ticket);
@@ -339,18 +359,10 @@ DEEPUM_SEPARATE bool paged_memory::take_stale_memory() {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
     const block_id b{taken_last_};
     one_block& other = at(b);
-    if (!other.on_host || !other.stale || other.copies != 0) {
+    if (!other.on_host || !other.stale || other.copies != 0 || other.host_copies != 0) {
       continue;
     }
-    if (!other.mapped || other.copy == state::garbage) {
-      data().poison(b);
-    } else {
-      if (other.copy == state::same) {
-        data().keep_older(b);
-        other.copy = state::newer;
-      }
-      data().poison_older(b);
-    }
+    held_.lose_host(b);
     other.on_host = false;
     --host_blocks_;
     return true;
@@ -358,7 +370,23 @@ DEEPUM_SEPARATE bool paged_memory::take_stale_memory() {
   return false;
 }
 
-DEEPUM_SEPARATE bool paged_memory::give_memory(block_range range, std::uint64_t ticket) {
+DEEPUM_SEPARATE bytes paged_memory::lendable(location at) const {
+  const auto lock = loop().lock();
+  const lent_memory* const lent = lent_at(at);
+  return lent != nullptr ? lent->free() : bytes{};
+}
+
+DEEPUM_SEPARATE bool paged_memory::give_memory(block_range range, location at, std::uint64_t ticket) {
+  if (lent_memory* const lent = lent_at(at)) {
+    if (!lent->take(range)) {
+      last_failure_ =
+          "the neighbour at " + to_string(at) + " has no memory left for " + std::to_string(range.count) + " blocks";
+      host_is_full_ = false;
+      report(device_event::kind::failed, range, ticket);
+      return false;
+    }
+    return true;
+  }
   driver& rooms = owner_.memory_driver();
   if (rooms.free_rooms() < range.count) {
     last_failure_ = "no device memory to map " + std::to_string(range.count) + " blocks; " +
@@ -368,19 +396,26 @@ DEEPUM_SEPARATE bool paged_memory::give_memory(block_range range, std::uint64_t 
     return false;
   }
   for (const block_id b : range) {
-    expects(!at(b).mapped, "a block is mapped that is mapped already");
+    expects(!blocks_[b.value].mapped, "a block is mapped that is mapped already");
     (void)rooms.take_room(urgency::command, {});
-    at(b).mapped = true;
-    at(b).copy = state::garbage;
+    blocks_[b.value].mapped = true;
   }
   return true;
+}
+
+DEEPUM_SEPARATE void paged_memory::take_memory(block_range range, location at) {
+  if (lent_memory* const lent = lent_at(at)) {
+    lent->give(range);
+  } else {
+    take_memory(range);
+  }
 }
 
 DEEPUM_SEPARATE void paged_memory::take_memory(block_range range) {
   for (const block_id b : range) {
     expects(at(b).mapped, "a block is unmapped that is not mapped");
     expects(at(b).copies == 0, "a block is unmapped that is being copied");
-    give_up(b);
+    held_.give_up(b);
     at(b).mapped = false;
     owner_.memory_driver().give_room();
     if (const walk* user = owner_.memory_driver().active_with(*this, b)) {
