@@ -73,6 +73,46 @@ step_description loop() {
   return d;
 }
 
+TEST_CASE("with neighbours, what goes to the host is what is away when their room counts as the device's") {
+  std::mt19937 dice(17);
+  const std::uint64_t steps = scaled(200);
+  std::uint64_t near = 0;
+  std::uint64_t far = 0;
+  for (std::uint64_t n = 0; n != steps; ++n) {
+    CAPTURE(n);
+    const step_description made = random_step(dice, 3 + static_cast<std::uint32_t>(dice() % 12), 3);
+    const step_segments step(made);
+    if (step.gaps().empty()) {
+      continue;
+    }
+    std::uint32_t most = 0;
+    for (std::uint32_t k = 0; k != step.launches(); ++k) {
+      most = std::max(most, step.need(k));
+    }
+    const std::uint32_t budget = most + static_cast<std::uint32_t>(dice() % 8);
+    const std::uint32_t beside = 1 + static_cast<std::uint32_t>(dice() % 12);
+    const step_plan together = plan_step(step, {budget + beside, copy, copy});
+    step_schedule s(made, {.budget = budget, .in_per_block = copy, .out_per_block = copy, .beside = beside}, 0);
+    CHECK(s.places_blocks());
+    for (std::uint32_t k = 0; k != step.launches(); ++k, s.advance()) {
+      for (const std::uint32_t gap : step.gaps_after(k == 0 ? step.launches() - 1 : k - 1)) {
+        const step_gap& g = step.gaps()[gap];
+        for (const block_id b : block_range{step.blocks_of(g).first, s.leaves(gap)}) {
+          const bool goes = s.goes_far(g.segment, b);
+          CHECK(goes == (b.value - step.blocks_of(g).begin_value() < together.leaves[gap]));
+          ++(goes ? far : near);
+        }
+      }
+    }
+  }
+  CHECK(near != 0);
+  CHECK(far != 0);
+}
+
+TEST_CASE("without neighbours a schedule places nothing") {
+  CHECK_FALSE(step_schedule(loop(), {7, copy, copy}, 0).places_blocks());
+}
+
 TEST_CASE("a schedule of what fits has nothing to say") {
   step_schedule s(loop(), {15, copy, copy}, 2);
   CHECK(s.idle());

@@ -424,4 +424,27 @@ TEST_CASE("two links to the host are worth nearly twice as much as one where the
   CHECK(step(one) > step(two) * 17 / 10);
 }
 
+TEST_CASE("where a neighbour has room, a step takes less the more room that is, and the host carries less") {
+  const auto w = layers(7);
+  const program what = repeated(w, 8);
+  const machine like = parse_machine("m.json", R"({"budgets_gib": {"0": 1, "1": 1}, "copy_latency_ns": 0,
+    "links": {"a": 5, "b": 5, "c": 5, "d": 40, "e": 5, "f": 40},
+    "routes": [["host", 0, ["a"]], [0, "host", ["b"]], ["host", 1, ["c"]], [1, "host", ["e"]], [1, 0, ["d"]],
+               [0, 1, ["f"]]]})");
+  nanoseconds before{};
+  for (const std::uint32_t room : {0U, 8U, 16U, 64U}) {
+    CAPTURE(room);
+    auto on = std::make_shared<machine>(like);
+    on->places = topology(here, {bytes{}, bytes{}, room * block_size}, like.places.links());
+    on->budget = (w->largest_launch + 2) * block_size;
+    std::vector<schedule_entry> entries;
+    replay_options how{.on = on};
+    how.schedule = [&](const schedule_entry& e) { entries.push_back(e); };
+    const nanoseconds time = deepum::replay::replay(what, make_policy("auto"), how).turns[6].time;
+    CHECK(schedule_checker(what, *on).check(entries) == "");
+    CHECK((before.count() == 0 || time < before));
+    before = time;
+  }
+}
+
 }  // namespace machine_test

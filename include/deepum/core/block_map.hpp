@@ -52,6 +52,14 @@ class block_map {
   /// Blocks that take room there: resident, arriving, or not yet gone.
   [[nodiscard]] std::uint32_t occupied(location at) const { return ledger(at).occupied; }
   [[nodiscard]] std::uint32_t occupied() const { return occupied(device_); }
+  /// Blocks that it may hold at neighbours, all together.
+  [[nodiscard]] std::uint32_t budget_beside() const {
+    std::uint32_t all = 0;
+    for (unsigned l = 1; l != places(); ++l) {
+      all += location::at(l) != device_ ? budget(location::at(l)) : 0;
+    }
+    return all;
+  }
   /// How far a place is from where launches run: 0 there, and the farther the more (`topology::rank`).
   [[nodiscard]] std::uint32_t rank(location at) const { return ledger(at).rank; }
   /// Blocks that could arrive without any leaving.

@@ -60,6 +60,7 @@ struct transfer {
   afterwards then = afterwards::keep;
   payload contents = payload::current;
   reason why = reason::predicted;
+  bool exactly = false;  ///< of what leaves the device: to this place, also where a nearer one has room for it
 
   /// @name The compositions that policies use
   /// @{

@@ -149,7 +149,11 @@ class recurring_step {
     const bool changed = !changes_.empty();
     planned_at_ = issued_;
     find_deaths();
-    return changed || map.budget() != limits_.budget || last_uses_ != planned_last_uses_;
+    return changed || map.budget() != limits_.budget || room_beside(map) != limits_.beside ||
+           last_uses_ != planned_last_uses_;
+  }
+  [[nodiscard]] static std::uint32_t room_beside(const block_map& map) {
+    return map.keeps_home_copy() ? map.budget_beside() : 0;
   }
   void find_deaths() {
     last_uses_.clear();
@@ -189,7 +193,12 @@ class recurring_step {
       }
     }
     const nanoseconds out = map.keeps_home_copy() ? block_copy : block_copy * 5 / 4;
-    limits_ = {map.budget(), block_copy, out, map.blocks_in(enough_in_flight), write_back_ && map.keeps_home_copy()};
+    limits_ = {.budget = map.budget(),
+               .in_per_block = block_copy,
+               .out_per_block = out,
+               .in_flight = map.blocks_in(enough_in_flight),
+               .copies_ahead = write_back_ && map.keeps_home_copy(),
+               .beside = room_beside(map)};
     planned_last_uses_ = last_uses_;
     planned_period_ = launches_.period();
     planned_at_ = issued_;

@@ -44,13 +44,17 @@ class step_departures {
     const auto is_kept = [&](block_range blocks) {
       return schedule.launches_until_use(segment_of[blocks.begin_value()]) < keep;
     };
-    collect_just_opened(map, schedule, is_kept);
-    collect(map, schedule, is_kept);
+    const auto needs_no_copy = [&](block_id b) {
+      return !schedule.places_blocks() || schedule.goes_far(segment_of[b.value], b) ? is_current_at_home(map, b)
+                                                                                    : is_current_beside(map, b);
+    };
+    collect_just_opened(map, schedule, is_kept, needs_no_copy);
+    collect(map, schedule, is_kept, needs_no_copy);
     sort_once(free_);
     sort_once(copied_);
     for (const sequence<block_id>* const blocks : {&free_, &copied_}) {
       for (const block_id b : *blocks) {
-        give_up(map, b, out);
+        give_up(map, b, out, schedule.places_blocks() && schedule.goes_far(segment_of[b.value], b));
       }
     }
     return static_cast<std::int64_t>(free_.size() + copied_.size());
@@ -64,6 +68,8 @@ class step_departures {
   /// because one that is being copied cannot leave.
   void write_back(const block_map& map, step_schedule& schedule, plan& out) const {
     std::uint32_t count = 0;
+    transfer copy = transfer::clean(reason::write_back);
+    copy.exactly = schedule.places_blocks();
     schedule.for_each_write_back([&](block_range blocks) {
       bool clean = true;
       for (const block_id b : blocks) {
@@ -73,7 +79,7 @@ class step_departures {
         }
         clean = false;
         if (s.moving == motion::none && s.writers == 0) {
-          append(out, transfer::clean(reason::write_back), b, std::max(1U, most_write_backs_ / 2));
+          append(out, copy, b, std::max(1U, most_write_backs_ / 2));
           ++count;
         }
       }
@@ -128,16 +134,23 @@ class step_departures {
   [[nodiscard]] static bool is_current_at_home(const block_map& map, block_id b) {
     return map.keeps_home_copy() && map[b].copies.at(location::host()) && !map[b].dirty;
   }
+  [[nodiscard]] static bool is_current_beside(const block_map& map, block_id b) {
+    bool any = false;
+    for (unsigned l = 1; l != map.places(); ++l) {
+      any = any || (location::at(l) != map.device() && map.state(b, location::at(l)) == copy_state::current);
+    }
+    return any;
+  }
   static void sort_once(sequence<block_id>& blocks) {
     std::sort(blocks.begin(), blocks.end());
     blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
   }
-  template <class Kept>
-  void collect_just_opened(const block_map& map, step_schedule& schedule, Kept&& is_kept) {
+  template <class Kept, class Free>
+  void collect_just_opened(const block_map& map, step_schedule& schedule, Kept&& is_kept, Free&& needs_no_copy) {
     schedule.for_each_just_opened([&](block_range leaving) {
       bool again = false;
       for (const block_id at : leaving) {
-        if (map.resident(at) && !is_dead(map[at]) && is_current_at_home(map, at)) {
+        if (map.resident(at) && !is_dead(map[at]) && needs_no_copy(at)) {
           again = true;
           if (map[at].users == 0 && may_leave(map, at) && !is_kept(leaving)) {
             free_.push_back(at);
@@ -147,8 +160,8 @@ class step_departures {
       return again;
     });
   }
-  template <class Kept>
-  void collect(const block_map& map, step_schedule& schedule, Kept&& is_kept) {
+  template <class Kept, class Free>
+  void collect(const block_map& map, step_schedule& schedule, Kept&& is_kept, Free&& needs_no_copy) {
     schedule.for_each_leaving([&](block_range leaving, std::uint64_t until_use) {
       if (is_full()) {
         return step_schedule::verdict::stop;
@@ -161,7 +174,7 @@ class step_departures {
         if (map.resident(at) && !is_dead(map[at])) {
           gone = false;
           if (may_leave(map, at)) {
-            (is_current_at_home(map, at) && map[at].users == 0 ? free_ : copied_).push_back(at);
+            (needs_no_copy(at) && map[at].users == 0 ? free_ : copied_).push_back(at);
           }
         }
       }

@@ -127,6 +127,9 @@ class reach_finder {
 /// The plan of a step while it is carried out: what should be away now, what may be written back before it leaves, and
 /// how far ahead blocks may come back.
 ///
+/// Where neighbours hold blocks there are two plans: one for the room of the device, and one for the room of all of
+/// them together. What is away in the second one is at the host; what is away in the first one only, at a neighbour.
+///
 /// Not synchronised. Memory is linear in the gaps of the step.
 class step_schedule {
  public:
@@ -148,6 +151,15 @@ class step_schedule {
         next_use_(step_.segments().size()),
         position_(position) {
     expects(position < step_.launches(), "a step is followed from a launch that it does not have");
+    if (limits.beside != 0) {
+      step_limits both = limits;
+      both.budget += limits.beside;
+      far_ = plan_step(step_, both).leaves;
+      for (std::size_t i = 0; i != far_.size(); ++i) {
+        far_[i] = std::min(far_[i], plan_.leaves[i]);
+      }
+      open_.resize(step_.segments().size());
+    }
     find_write_backs();
     for (const step_segment& s : step_.segments()) {
       std::uint32_t gap = s.first_gap + s.gap_count - 1;  // the one after the last use before the position
@@ -189,6 +201,15 @@ class step_schedule {
   [[nodiscard]] std::uint64_t gaps_opened() const { return opened_; }
   /// Blocks that leave in a gap.
   [[nodiscard]] std::uint32_t leaves(std::uint32_t gap) const { return plan_.leaves[gap]; }
+
+  /// Neighbours hold a part of what leaves.
+  [[nodiscard]] bool places_blocks() const { return !far_.empty(); }
+  /// A block of the segment that leaves now goes to the host, because a plan for the device and its neighbours together
+  /// has no room for it either.
+  [[nodiscard]] bool goes_far(std::uint32_t segment, block_id b) const {
+    const std::uint32_t gap = open_[segment];
+    return b.value - step_.blocks_of(step_.gaps()[gap]).begin_value() < far_[gap];
+  }
 
   /// Calls `visit(block_range, launches)` for blocks that are not needed until so many launches have finished, and
   /// should leave until then: those first that never come back, then those that come back last. Whether they are still
@@ -249,6 +270,7 @@ class step_schedule {
     constexpr std::size_t tree_node = 48;
     return step_.memory() + plan_.memory() +
            bytes{reach_.capacity() * sizeof(fetch_reach) +
+                 (far_.capacity() + open_.capacity()) * sizeof(std::uint32_t) +
                  (due_.capacity() + next_use_.capacity()) * sizeof(std::uint64_t) + away_.size() * tree_node +
                  just_opened_.capacity() * sizeof(std::uint32_t)};
   }
@@ -257,6 +279,9 @@ class step_schedule {
   // Blocks leave in the gap, the next use of which is `launches` after the executing one.
   void open(std::uint32_t gap, std::uint64_t launches) {
     next_use_[step_.gaps()[gap].segment] = clock_ + launches;
+    if (places_blocks()) {
+      open_[step_.gaps()[gap].segment] = gap;
+    }
     constexpr std::uint64_t last = std::uint64_t{1} << 63U;
     std::uint64_t& due = due_[step_.gaps()[gap].segment];
     due = clock_ + launches + (step_.gaps()[gap].returns ? 0 : last);
@@ -273,13 +298,14 @@ class step_schedule {
   }
   // By gap: blocks that leave in the first gap after it in which any do, unless they are written or die before.
   void find_write_backs() {
+    const sequence<std::uint32_t>& to_host = places_blocks() ? far_ : plan_.leaves;
     write_back_.resize(step_.gaps().size());
     for (const step_segment& s : step_.segments()) {
       for (std::uint32_t i = 2 * s.gap_count; i-- != 0;) {  // twice around, because the last gap looks at the first one
         const std::uint32_t gap = s.first_gap + i % s.gap_count;
         const std::uint32_t next = s.first_gap + (i + 1) % s.gap_count;
         const bool stays_as_it_is = step_.gaps()[gap].returns && !step_.gaps()[next].writes;
-        const std::uint32_t later = plan_.leaves[next] != 0 ? plan_.leaves[next] : write_back_[next];
+        const std::uint32_t later = to_host[next] != 0 ? to_host[next] : write_back_[next];
         write_back_[gap] = stays_as_it_is ? later : 0;
       }
     }
@@ -287,6 +313,8 @@ class step_schedule {
 
   step_segments step_;
   step_plan plan_;
+  sequence<std::uint32_t> far_{};     // by gap: of the blocks that leave, those that go to the host; empty: all do
+  sequence<std::uint32_t> open_{};    // by segment: the gap that is open, where neighbours hold blocks
   sequence<fetch_reach> reach_;       // by launch
   sequence<std::uint64_t> due_;       // by segment: when the gap that is open ends
   sequence<std::uint64_t> next_use_;  // by segment: in `clock_`

@@ -20,6 +20,7 @@ struct step_limits {
   nanoseconds out_per_block{};  ///< and to take one out
   std::uint32_t in_flight = 0;  ///< blocks that are on their way when the links have enough to do, both ways together
   bool copies_ahead = false;    ///< what is not written any more until it leaves is copied out before, while it stays
+  std::uint32_t beside = 0;     ///< blocks that neighbours may hold
 };
 /// For `step_limits::in_flight`.
 inline constexpr bytes enough_in_flight = 64_MiB;

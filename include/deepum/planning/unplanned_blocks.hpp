@@ -17,9 +17,11 @@ namespace detail {
 [[nodiscard]] inline bool may_leave(const block_map& map, block_id b) {
   return map[b].moving == motion::none && !is_dead(map[b]);
 }
-/// Plans that a block leaves, with those beside it.
-inline void give_up(const block_map& map, block_id b, plan& out) {
-  append(out, transfer::evict(location::host(), reason::make_room), b, map.blocks_in(bytes_per_departure));
+/// Plans that a block leaves, with those beside it. @param far  For the host, also where a neighbour has room.
+inline void give_up(const block_map& map, block_id b, plan& out, bool far = false) {
+  transfer t = transfer::evict(location::host(), reason::make_room);
+  t.exactly = far;
+  append(out, t, b, map.blocks_in(bytes_per_departure));
 }
 
 /// Blocks on the device of which the plan of a step knows nothing: its launches do not use them.

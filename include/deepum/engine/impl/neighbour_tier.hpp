@@ -118,7 +118,8 @@ DEEPUM_SEPARATE void neighbour_tier::complete(plan& made) {
 DEEPUM_SEPARATE void neighbour_tier::redirect(plan& made) {
   const block_map& map = state_.ledger;
   const auto leaves = [&](const transfer& t) {
-    return t.to.is_host() && !t.forgets() && t.why != reason::host && (t.from.is_any() || t.from == map.device());
+    return t.to.is_host() && !t.exactly && !t.forgets() && t.why != reason::host &&
+           (t.from.is_any() || t.from == map.device());
   };
   if (std::none_of(made.transfers.begin(), made.transfers.end(), leaves)) {
     return;
