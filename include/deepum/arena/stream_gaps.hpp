@@ -27,8 +27,8 @@ namespace detail {
 /// Not synchronised. Cost: that of a `range_allocator`.
 class stream_gaps {
  public:
-  /// @param capacity, unit  As for the `range_allocator` that ranges come from.
-  stream_gaps(bytes capacity, bytes unit) : capacity_(capacity), unit_(unit) {}
+  /// @param reach, unit  The capacity and the unit of the `range_allocator` that ranges come from.
+  stream_gaps(bytes reach, bytes unit) : capacity_(reach), unit_(unit) {}
 
   /// A range of what a stream keeps, for a launch of that stream. Nothing where no gap is large enough.
   [[nodiscard]] std::optional<bytes> try_allocate(stream_id on, bytes size, bytes alignment) {
@@ -81,13 +81,13 @@ class stream_gaps {
   /// @param taken  (offset, size, last launch that could use it).
   template <class Taken>
   void take(launch_id finished_up_to, bool of_all, Taken&& taken) {
-    const auto empty = [&](gaps& g) {
-      if (g.last <= finished_up_to) {
-        const auto each = [&](bytes offset, bytes size) { taken(offset, size, g.last); };
-        g.small.take_all(each);
-        g.large.take_all(each);
+    const auto empty = [&](gaps& there) {
+      if (there.last <= finished_up_to) {
+        const auto each = [&](bytes begin, bytes extent) { taken(begin, extent, there.last); };
+        there.small.take_all(each);
+        there.large.take_all(each);
       }
-      return g.free().count == 0;
+      return there.free().count == 0;
     };
     for (auto it = kept_.begin(); of_all && it != kept_.end();) {
       it = empty(it->second) ? kept_.erase(it) : std::next(it);
@@ -97,9 +97,9 @@ class stream_gaps {
 
  private:
   struct gaps {
-    gaps(bytes capacity, bytes unit)
-        : small(range_allocator::without_any(capacity, unit)),
-          large(range_allocator::without_any(capacity, unit)) {}
+    gaps(bytes reach, bytes unit)
+        : small(range_allocator::without_any(reach, unit)),
+          large(range_allocator::without_any(reach, unit)) {}
     [[nodiscard]] range_allocator& of(bool is_small) { return is_small ? small : large; }
     [[nodiscard]] bytes free() const { return small.free() + large.free(); }
 
