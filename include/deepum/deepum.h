@@ -11,6 +11,8 @@
 #ifndef DEEPUM_DEEPUM_H
 #define DEEPUM_DEEPUM_H
 
+/* C, which has other habits than the C++ of the library. NOLINTBEGIN */
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -177,5 +179,7 @@ deepum_status deepum_memset(deepum_stream* stream, void* to, int value, uint64_t
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND */
 
 #endif
