@@ -5,6 +5,7 @@
 #include <deepum/arena.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/error.hpp>
+#include <deepum/grid_slice.hpp>
 #include <deepum/host_view.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/sim/device.hpp>
@@ -13,6 +14,7 @@
 #include <deepum/sim/managed_memory.hpp>
 #include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/stream.hpp>
+#include <deepum/slices.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
 #include <deepum/version.hpp>

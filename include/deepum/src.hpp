@@ -20,6 +20,9 @@
 #include <deepum/arena/impl/residency.hpp>
 #include <deepum/arena/impl/rooms.hpp>
 #include <deepum/arena/impl/set_up.hpp>
+#include <deepum/arena/impl/slice_arguments.hpp>
+#include <deepum/arena/impl/sliced_launches.hpp>
+#include <deepum/arena/impl/slicing.hpp>
 #include <deepum/arena/impl/stream_copies.hpp>
 #include <deepum/arena/impl/stream_launches.hpp>
 #include <deepum/arena/impl/submission.hpp>

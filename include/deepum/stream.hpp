@@ -6,16 +6,21 @@
 #include <deepum/arena/enqueuing.hpp>
 #include <deepum/arena/kernel_arguments.hpp>
 #include <deepum/arena/recorded_graph.hpp>
+#include <deepum/arena/slice_arguments.hpp>
+#include <deepum/arena/sliced_launches.hpp>
 #include <deepum/arena/stream_copies.hpp>
 #include <deepum/arena/stream_launches.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/error.hpp>
 #include <deepum/operand.hpp>
+#include <deepum/slices.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -107,6 +112,67 @@ class stream {
       return {};
     }
   }
+
+  /// @name Launches in slices
+  /// Where the operands of a launch are more than the budget, it runs as several launches, each of a part of the grid
+  /// or of the elements, that fits beside what the next one needs. One that fits is one launch, and is not slower.
+  /// Inside `record_graph` it is one launch too, and so it is where the arguments may hide pointers.
+  /// @{
+
+  /// Launches a kernel of `sliced`. Its arguments are those behind the `grid_slice`; operands say by `by_x`, `by_y`,
+  /// `by_z` or `by_slice` which part of them a thread block touches. Others are taken to be touched everywhere.
+  /// @returns  The last of the launches.
+  /// @errors   Those of `launch`, and those of the descriptions (see `by_x`); `status::out_of_device_memory` where
+  ///           memory never faults and not even the smallest slice fits. Then nothing was launched.
+  template <class Kernel, class... Args>
+  launch_id launch(std::string_view name, dim grid, dim block, unsigned shared, const sliced_kernel<Kernel>& kernel,
+                   Args&&... args) {
+    using behind = detail::parameters_behind_slice<detail::kernel_parameters<Kernel>>;
+    if constexpr (behind::fit) {
+      using arguments = detail::launch_arguments<typename behind::type, detail::whole_argument_type<Args>...>;
+      if constexpr (arguments::fit) {
+        return launch_sliced(typename arguments::parameters{}, name, grid, block, shared, kernel.kernel,
+                             std::forward<Args>(args)...);
+      } else {
+        arguments::refuse(std::index_sequence_for<Args...>{});  // does not compile, and says why
+      }
+    } else {
+      detail::kernel_of_sliced_launch_does_not_take_a_grid_slice_first<Kernel>();
+    }
+    return {};
+  }
+
+  /// Launches a kernel that does the same to each element of some arrays: AdamW on weights, gradients and moments. Each
+  /// piece gets pointers to its own elements, and its number of elements where `piece_size` is written:
+  ///
+  ///     s.launch_in_pieces("scale", {.elements = n}, scale, deepum::updates(w, n), 2.0F, deepum::piece_size);
+  ///
+  /// @param work    Its elements, and how many a thread block computes. Pieces begin at multiples of 256 elements.
+  /// @param kernel  An ordinary one; its grid is as large as the elements of a piece need.
+  /// @param args    Arrays as `reads(p, n)`, `updates(p, n)` or `overwrites(p, n)`, where n is the number of elements
+  /// or
+  ///                a multiple of it; `everywhere(p)` for what all elements look up; scalars.
+  /// @returns       The last of the launches; invalid where there are no elements.
+  /// @errors        Those of `launch`; `status::invalid_argument` for a pointer into the arena that is none of these.
+  template <class Kernel, class... Args>
+  launch_id launch_in_pieces(std::string_view name, const elementwise& work, const Kernel& kernel, Args&&... args) {
+    using arguments = detail::launch_arguments<detail::kernel_parameters<Kernel>, detail::whole_argument_type<Args>...>;
+    if constexpr (arguments::fit) {
+      if (work.elements == 0) {
+        return {};
+      }
+      const detail::pieces_of pieces(name, work);
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return launch_pieces(
+            typename arguments::parameters{}, pieces, kernel,
+            pieces.described(static_cast<const std::decay_t<Args>&>(args), I + 1, launches_.rooms.front)...);
+      }(std::index_sequence_for<Args...>{});
+    } else {
+      arguments::refuse(std::index_sequence_for<Args...>{});  // does not compile, and says why
+      return {};
+    }
+  }
+  /// @}
 
   /// Launches whatever `enqueue(native)` enqueues: calls of libraries, several kernels. It counts as one launch.
   /// `enqueue` may launch in turn, on this stream and on others. Such a launch is one of its own, and ends before this
@@ -264,14 +330,9 @@ class stream {
   template <class... Parameters, class Kernel, class... Args>
   launch_id launch_as(detail::parameter_list<Parameters...> /*of the kernel*/, std::string_view name, dim grid,
                       dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
-    const detail::arena_rooms& rooms = launches_.rooms;
     detail::argument_reader<sizeof...(Args)> reader(name);
     [[maybe_unused]] const auto offset_of = [&](const void* first_byte) {
-      const std::optional<bytes> place = rooms.front.offset_of(first_byte);
-      if (!place) {
-        rooms.launches.refuse_other_arena(name, "argument", reader.position(), first_byte);
-      }
-      return place;
+      return offset_of_argument(name, reader.position(), first_byte);
     };
     (reader.template read<Parameters>(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
     detail::open_launch opened(launches_, name, reader.signature(), reader.operands(), reader.complete());
@@ -279,10 +340,87 @@ class stream {
     return opened.issued();
   }
 
+  template <class... Parameters, class Kernel, class... Args>
+  launch_id launch_sliced(detail::parameter_list<Parameters...> types, std::string_view name, dim grid, dim block,
+                          unsigned shared, const Kernel& kernel, Args&&... args) {
+    detail::check_shapes(name, grid, args...);
+    return in_slices(
+        types, name, detail::slices_of{grid},
+        [&](const grid_slice& slice, const auto&... /*own*/) {
+          native_.launch(slice.blocks, block, shared, kernel, slice,
+                         detail::kernel_argument<Parameters>(detail::whole_argument(std::forward<Args>(args)))...);
+        },
+        args...);
+  }
+  template <class... Parameters, class Kernel, class... Args>
+  launch_id launch_pieces(detail::parameter_list<Parameters...> types, const detail::pieces_of& pieces,
+                          const Kernel& kernel, const Args&... args) {
+    return in_slices(
+        types, pieces.name(), pieces,
+        [&](const grid_slice& piece, auto&&... own) {
+          native_.launch(pieces.grid_of(piece), pieces.threads(), pieces.shared(), kernel,
+                         detail::kernel_argument<Parameters>(std::move(own))...);
+        },
+        args...);
+  }
+  /// @param cut      `slices_of` or `pieces_of`.
+  /// @param enqueue  Gets a slice and what each argument is there.
+  template <class... Parameters, class Cut, class Enqueue, class... Args>
+  launch_id in_slices(detail::parameter_list<Parameters...> /*of the kernel*/, std::string_view name, const Cut& cut,
+                      const Enqueue& enqueue, const Args&... args) {
+    const auto run = [&](const grid_slice& slice, const auto& reader, auto&&... own) {
+      detail::open_launch opened(
+          launches_, name, reader.signature(), reader.operands(), reader.complete(), false,
+          slice == detail::all_of(slice.grid) ? std::span<const detail::byte_interval>() : slices_.watched());
+      enqueue(slice, std::move(own)...);
+      return opened.issued();
+    };
+    const auto read = [&](const grid_slice& slice, const auto&... own) {
+      detail::argument_reader<sizeof...(Args)> reader(name);
+      const auto offset_of = [&](const void* first_byte) {
+        return offset_of_argument(name, reader.position(), first_byte);
+      };
+      (reader.template read<Parameters>(own, offset_of), ...);
+      reader.read(slice, offset_of);
+      return reader;
+    };
+    const auto with = [&](const grid_slice& slice, auto... own) {
+      return run(slice, read(slice, own...), std::move(own)...);
+    };
+    const grid_slice all = detail::all_of(cut.grid());
+    const auto whole = read(all, cut.template own<Parameters>(detail::whole_argument(args), all)...);
+    if (!slices_.surely_whole(whole.operands(), whole.complete())) {
+      std::array<detail::sliced_pointer, sizeof...(Args)> pointers{detail::pointer_of<Parameters>(args)...};
+      if (const auto cuts = slices_.cut(name, whole.signature(), cut.grid(), pointers)) {
+        return [&]<std::size_t... I>(std::index_sequence<I...>) {
+          launch_id made{};
+          for (std::size_t each = 0; each != cuts->size(); ++each) {
+            const grid_slice slice = (*cuts)[each];
+            made =
+                with(slice, cut.template own<Parameters>(detail::narrowed(args, pointers[I].access, slice), slice)...);
+          }
+          return made;
+        }(std::index_sequence_for<Args...>{});
+      }
+    }
+    return run(all, whole, cut.template own<Parameters>(detail::whole_argument(args), all)...);
+  }
+  /// Where an argument of a launch lies in the arena; nothing where it does not.
+  /// @errors  Those of an argument that lies in another arena.
+  [[nodiscard]] std::optional<bytes> offset_of_argument(std::string_view name, std::size_t position,
+                                                        const void* first_byte) const {
+    const std::optional<bytes> place = launches_.rooms.front.offset_of(first_byte);
+    if (!place) {
+      launches_.rooms.launches.refuse_other_arena(name, "argument", position, first_byte);
+    }
+    return place;
+  }
+
   arena<Memory>& arena_;
   native_type native_;
   detail::device_queue_of<native_type&> queue_{native_};
   detail::stream_launches launches_;
+  detail::sliced_launches slices_{launches_};
   detail::stream_copies copies_{launches_};
 };
 

@@ -25,11 +25,16 @@ namespace streams_example {
 namespace warm_start_example {
 #include "../../examples/warm_start.cpp"
 }
+namespace slices_example {
+#include "../../examples/slices.cpp"
+}
 namespace memory_kinds_example {
 #include "../../examples/memory_kinds.cpp"
 }
 
 namespace simulated_test {
+
+TEST_CASE("launches larger than the budget run in slices, with the same results") { CHECK(slices_example::main() == 0); }
 
 TEST_CASE("two streams that wait for each other's events find what one host would") {
   CHECK(streams_example::main() == 0);

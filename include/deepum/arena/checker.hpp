@@ -39,10 +39,11 @@ class launch_check : private launch_order::turn {
   /// @param touched   That it may touch.
   /// @param complete  It touches nothing else, so that what it reads is not reached in another way.
   /// @param copies    It is the library's own copy or fill, which does what it says.
+  /// @param sliced    Where it is a slice of a launch: the operands of the whole launch.
   /// @errors          Those of the device. Then nothing has changed.
   launch_check(arena_back& holder, launch_order& one_at_a_time, std::pair<launch_id, stream_id> admitted,
                device_queue& on, std::string_view launch_name, std::span<const named_operand> operands,
-               std::vector<block_access> touched, bool complete, bool copies);
+               std::vector<block_access> touched, bool complete, bool copies, std::span<const byte_interval> sliced);
   ~launch_check() override;
   launch_check(const launch_check&) = delete;
   launch_check& operator=(const launch_check&) = delete;
@@ -59,6 +60,7 @@ class launch_check : private launch_order::turn {
   /// which a launch may well copy.
   static constexpr std::uint32_t mark = 0xfff3fff9;
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  static constexpr std::size_t another_slice = none - 1;  // has it
 
   struct watched {
     byte_interval where{};
@@ -80,6 +82,8 @@ class launch_check : private launch_order::turn {
 
   // What is only read.
   void note_read();
+  /// What belongs to other slices, as far as it is there.
+  void note_other_slices(std::span<const byte_interval> sliced);
   [[nodiscard]] std::optional<error> written_though_read();
   [[nodiscard]] std::vector<std::uint64_t> sums_of(byte_interval where);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena/argument_reader.hpp>
+#include <deepum/arena/byte_interval.hpp>
 #include <deepum/arena/checker.hpp>
 #include <deepum/arena/declaration.hpp>
 #include <deepum/arena/device_queue.hpp>
@@ -82,8 +83,10 @@ struct stream_launches {
 class open_launch {
  public:
   /// @param copies  It is a copy or fill of the library's own.
+  /// @param sliced  Where it is a slice of a launch, in checked mode: all that the whole launch has described.
   open_launch(stream_launches& on, std::string_view launch_name, launch_signature signature,
-              std::span<const operand> operands, bool complete, bool copies = false);
+              std::span<const operand> operands, bool complete, bool copies = false,
+              std::span<const byte_interval> sliced = {});
   open_launch(stream_launches& on, std::string_view launch_name, launch_signature signature,
               std::span<const named_operand> operands, bool complete);
   ~open_launch() {
@@ -131,6 +134,7 @@ class open_launch {
 
   stream_launches& owner_;
   const bool copies_ = false;
+  const std::span<const byte_interval> sliced_{};
   launch_id id_{};  // until the device has it
   new_memory::spared spares_{};
   std::unique_ptr<launch_check> check_{};

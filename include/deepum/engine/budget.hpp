@@ -9,6 +9,7 @@
 #include <deepum/engine/records.hpp>
 #include <deepum/units.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -54,6 +55,8 @@ class budget {
     lent_[at.index()] = most;
     refresh_neighbours();
   }
+  /// Blocks that may be held. No lock.
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_.load(std::memory_order_relaxed); }
   /// Asks the neighbours that lend memory how much they have. A system call for each on a real device.
   void refresh_neighbours();
 
@@ -66,7 +69,8 @@ class budget {
   gates& gates_;
   accounting& account_;
   const engine_options& options_;
-  std::vector<bytes> lent_;  // by place: what the program says
+  std::atomic<std::uint64_t> blocks_{0};  // that of the ledger; changed under the lock
+  std::vector<bytes> lent_;               // by place: what the program says
   std::uint32_t pumps_ = 0;
   std::uint32_t said_ = 0;  // the budget when it was last worth a line
 };

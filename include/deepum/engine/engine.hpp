@@ -180,7 +180,9 @@ class engine {
   void set_budget(location at, bytes budget);
   /// Whether a place holds no more than its budget. Else the pump is told.
   [[nodiscard]] bool within_budget(location at);
-  [[nodiscard]] bytes budget() const;
+  [[nodiscard]] bytes budget() const;  // no lock
+  /// Blocks of the budget that no `arena::hold` keeps.
+  [[nodiscard]] std::uint64_t room_of_launches() const;
 
   /// What has been done so far, up to this moment.
   [[nodiscard]] statistics snapshot();

@@ -15,7 +15,8 @@ namespace detail {
 DEEPUM_SEPARATE launch_check::launch_check(arena_back& holder, launch_order& one_at_a_time,
                                            std::pair<launch_id, stream_id> admitted, device_queue& on,
                                            std::string_view launch_name, std::span<const named_operand> operands,
-                                           std::vector<block_access> touched, bool complete, bool copies)
+                                           std::vector<block_access> touched, bool complete, bool copies,
+                                           std::span<const byte_interval> sliced)
     : turn(one_at_a_time),
       back_(holder),
       order_(one_at_a_time),
@@ -31,6 +32,7 @@ DEEPUM_SEPARATE launch_check::launch_check(arena_back& holder, launch_order& one
     if (!copies) {
       note_overwritten();
       if (complete) {
+        note_other_slices(sliced);
         note_read();
       }
     }
@@ -125,6 +127,26 @@ DEEPUM_SEPARATE void launch_check::note_read() {
   }
 }
 
+DEEPUM_SEPARATE void launch_check::note_other_slices(std::span<const byte_interval> sliced) {
+  const std::vector<byte_interval> own = intervals([](access) { return true; });
+  const std::uint64_t block = back_.block().count;
+  for (const byte_interval& operand_there : sliced) {
+    for (const byte_interval& other : without(operand_there, own)) {
+      if (back_.faults()) {
+        watched_.push_back({other, another_slice, sums_of(other)});
+        continue;
+      }
+      for (const block_access& a : blocks_) {
+        const byte_interval there{std::max(other.begin, a.range.begin_value() * block),
+                                  std::min(other.end, a.range.end_value() * block)};
+        if (there.begin < there.end) {
+          watched_.push_back({there, another_slice, sums_of(there)});
+        }
+      }
+    }
+  }
+}
+
 DEEPUM_SEPARATE std::optional<error> launch_check::written_though_read() {
   for (const watched& w : watched_) {
     const std::vector<std::uint64_t> now = sums_of(w.where);
@@ -135,6 +157,13 @@ DEEPUM_SEPARATE std::optional<error> launch_check::written_though_read() {
     const std::uint64_t from =
         w.where.begin + static_cast<std::uint64_t>(changed - w.sums.begin()) * std::uint64_t{summed};
     const byte_interval where{from, std::min<std::uint64_t>(w.where.end, from + summed)};
+    if (w.operand == another_slice) {
+      return error(status::wrong_declaration,
+                   "launch '" + name_ + "' wrote to elements that belong to another slice, between " +
+                       address(where.begin) + " and " + address(where.end) +
+                       ": correct how many elements of the operand each thread block has (by_x, by_y, by_z, by_slice), "
+                       "or declare everywhere(updates(p, n))");
+    }
     return error(status::wrong_declaration,
                  "launch '" + name_ + "' wrote " +
                      (w.operand != none ? "to " + text_of(w.operand) + ", in " + text_of(where, w.operand)

@@ -34,9 +34,11 @@ DEEPUM_SEPARATE launch_signature stream_launches::signature_of(std::string_view 
 // --- a launch --------------------------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE open_launch::open_launch(stream_launches& on, std::string_view launch_name, launch_signature signature,
-                                         std::span<const operand> operands, bool complete, bool copies)
+                                         std::span<const operand> operands, bool complete, bool copies,
+                                         std::span<const byte_interval> sliced)
     : owner_(on),
-      copies_(copies) {
+      copies_(copies),
+      sliced_(sliced) {
   if (!on.recorded && !on.rooms.order && !on.rooms.fills) {
     refuse_capture(launch_name);
     launch_record record = record_of(launch_name, signature, complete);
@@ -120,7 +122,7 @@ DEEPUM_SEPARATE void open_launch::begin(launch_id submitted, std::string_view na
     }
     if (part != nullptr) {
       check_ = std::make_unique<launch_check>(s.rooms.back, part->order, std::pair(submitted, s.id), s.queue, name,
-                                              part->operands, std::move(part->allowed), complete, copies_);
+                                              part->operands, std::move(part->allowed), complete, copies_, sliced_);
     }
   } catch (...) {  // a launch that is known has to end, or it holds its memory for ever
     spares_.not_written();

@@ -23,6 +23,7 @@ DEEPUM_SEPARATE void budget::refresh() {
     most = available > options_.headroom ? (available - options_.headroom) / block : 0;
   }
   state_.ledger.set_budget(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, state_.ledger.size())));
+  blocks_.store(state_.ledger.budget(), std::memory_order_relaxed);
   // Of what others leave, changes of a tenth are worth a line.
   if (options_.budget.count == 0 && state_.ledger.budget() < said_ - said_ / 10) {
     account_.log("the budget is " + std::to_string((block * state_.ledger.budget()).count) +

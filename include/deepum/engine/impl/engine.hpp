@@ -300,9 +300,15 @@ DEEPUM_SEPARATE bool engine::within_budget(location at) {
   return within;
 }
 
-DEEPUM_SEPARATE bytes engine::budget() const {
+DEEPUM_SEPARATE bytes engine::budget() const { return memory_.block() * rooms_->room.blocks(); }
+
+DEEPUM_SEPARATE std::uint64_t engine::room_of_launches() const {
+  if (pager_ == nullptr) {
+    return rooms_->room.blocks();
+  }
   const std::lock_guard lock(state_mutex_);
-  return memory_.block() * rooms_->state.ledger.budget();
+  const std::uint64_t most = rooms_->state.ledger.budget();
+  return most - std::min(most, rooms_->claims->blocks_of_holds());
 }
 
 // --- state -----------------------------------------------------------------------------------------------------------
