@@ -90,7 +90,8 @@ class arena {
                 .headroom = with.headroom,
                 .log = with.log,
                 .observer = reports_.observed(std::move(with.observer), policy_name_)},
-               {.checked = with.checked, .zero_new = with.zero_new}, detail::key_of(memory_.owner())) {
+               {.checked = with.checked, .zero_new = with.zero_new, .uploads = with.uploads},
+               detail::key_of(memory_.owner())) {
     if constexpr (requires { memory_.description(); }) {
       // That there is no feed, or a worse one, is worth a line in any case.
       if (with.log && (wanted_verbosity() >= verbosity::set_up || memory_.fault_feed() != "driver")) {
@@ -119,6 +120,7 @@ class arena {
   void finish() {
     if (!std::exchange(finished_, true)) {
       const deepum::statistics last = reports_.wanted() ? engine().snapshot() : deepum::statistics{};
+      rooms_.end_uploads();
       memory_.detach();
       reports_.write(last);
     }

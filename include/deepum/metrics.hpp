@@ -34,7 +34,7 @@ struct metric {
   bool level = false;  // else it only grows
 };
 
-[[nodiscard]] inline std::array<metric, 20> metrics_of(const statistics& s) {
+[[nodiscard]] inline std::array<metric, 22> metrics_of(const statistics& s) {
   const policy_statistics& p = s.policy;
   return {{
       {"launches", "", "Launches that were issued.", s.launches},
@@ -54,6 +54,8 @@ struct metric {
       {"dropped_blocks", "blocks", "Blocks of commands that could not be carried out.", s.dropped},
       {"launches_unprepared", "", "Launches that began without what they miss.", s.unprepared_launches},
       {"launches_oversized", "", "Launches that declared more than the budget.", s.oversized_launches},
+      {"uploads", "", "Uploads that began.", s.uploads},
+      {"uploaded_blocks", "blocks", "Blocks that uploads wrote in host memory.", s.uploaded},
       {"launches_predicted", "", "Launches that the one before them had predicted.", p.predicted},
       {"launches_mispredicted", "", "Launches for which another one was predicted.", p.mispredicted},
       {"shared_blocks", "blocks", "Blocks of layers' inputs that stay, because other memory lies in them.",

@@ -25,7 +25,9 @@
 #include <deepum/arena/impl/slicing.hpp>
 #include <deepum/arena/impl/stream_copies.hpp>
 #include <deepum/arena/impl/stream_launches.hpp>
+#include <deepum/arena/impl/stream_uploads.hpp>
 #include <deepum/arena/impl/submission.hpp>
+#include <deepum/arena/impl/upload_runner.hpp>
 #include <deepum/core/impl/sequence.hpp>
 #include <deepum/deepum.hpp>
 #include <deepum/engine/impl/accounting.hpp>
@@ -42,6 +44,7 @@
 #include <deepum/engine/impl/host_access.hpp>
 #include <deepum/engine/impl/inbox.hpp>
 #include <deepum/engine/impl/neighbour_tier.hpp>
+#include <deepum/engine/impl/uploads.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>
 #include <deepum/policy/impl/make_policy.hpp>

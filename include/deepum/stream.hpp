@@ -10,12 +10,14 @@
 #include <deepum/arena/sliced_launches.hpp>
 #include <deepum/arena/stream_copies.hpp>
 #include <deepum/arena/stream_launches.hpp>
+#include <deepum/arena/stream_uploads.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/dim.hpp>
 #include <deepum/error.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/slices.hpp>
 #include <deepum/units.hpp>
+#include <deepum/upload.hpp>
 
 #include <algorithm>
 #include <array>
@@ -66,6 +68,7 @@ class stream {
   explicit stream(arena<Memory>& memory_of, stream_options chosen = {})
       : arena_(memory_of),
         native_(memory_of.memory(), chosen.blocking),
+        alone_(true),
         launches_(memory_of.rooms(), queue_, memory_of.rooms().back.open_stream(chosen.lookahead)) {}
   /// On a stream that the program has, the default stream too: launches keep their order with all that the program
   /// enqueues there itself. Of that the library sees nothing: on memory that never faults it has to go through `call`,
@@ -77,9 +80,11 @@ class stream {
   stream(arena<Memory>& owner, Existing&& existing, stream_options options = {})
       : arena_(owner),
         native_(owner.memory(), static_cast<handle_type>(std::forward<Existing>(existing)), options.sole),
+        alone_(options.sole),
         launches_(owner.rooms(), queue_, owner.rooms().back.open_stream(options.lookahead)) {}
   /// Waits for all launches. Their errors are lost here: synchronise before, where that matters.
   ~stream() {
+    uploads_.end();
     try {
       native_.synchronize();
     } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor cannot report it
@@ -224,10 +229,16 @@ class stream {
 
   /// Copies bytes in stream order; either side may lie outside the arena. A launch of its own; several where the memory
   /// never faults and the budget is small. Memory of another arena that never faults is brought and kept there while it
-  /// is copied, by launches of that arena: then the call returns when the copy is done, and it cannot be recorded.
+  /// is copied, by launches of that arena: then the call returns when the copy is done, and it cannot be recorded. 8
+  /// MiB and more of pageable memory outside of all arenas go the way of `upload`.
   /// @returns  The last one.
   /// @errors   Those of a launch, of the other arena too.
-  launch_id memcpy(void* to, const void* from, bytes n) { return copies_.memcpy(to, from, n); }
+  launch_id memcpy(void* to, const void* from, bytes n) {
+    if (uploads_.is_worth(to, n) && may_be_uploaded(from)) {
+      return uploads_.upload(to, detail::upload_source(from), n, true)->id;
+    }
+    return copies_.memcpy(to, from, n);
+  }
   /// `memcpy`, and returns when the copy is done, as `cudaMemcpy` does: behind what this stream holds, and behind
   /// nothing else.
   /// @errors  Those of `memcpy` and of `synchronize`; `status::unsupported` while a graph is recorded.
@@ -241,6 +252,38 @@ class stream {
   }
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) { return copies_.memset(to, value, n); }
+
+  /// @name Uploads
+  /// Bytes that come from the host, beside what the program and the device do (HUM). Blocks are written one by one in
+  /// host memory, by threads of the library, and may be fetched at once. A launch that is issued later, on any stream,
+  /// begins when the blocks that it declares have been written; one that does not declare all waits for all uploads.
+  /// What launches that were issued before still use stays as it is until they have finished.
+  ///
+  /// Blocks that the bytes cover only in part, beside other allocations, are copied by launches, as `memcpy` does, and
+  /// so is all of it in checked mode, with `arena_options::zero_new`, and within `call`.
+  /// @errors  Those of `memcpy`; `status::foreign_pointer` where `to` is not of this arena; `status::unsupported` while
+  ///          a graph is recorded; `status::invalid_argument` where a view of the host writes one of the blocks.
+  /// @{
+
+  /// Returns when `from` has been read: it may be changed or freed then.
+  /// @param n  Elements.
+  template <class T>
+  void upload(T* to, const std::type_identity_t<T>* from, std::size_t n) {
+    (void)uploads_.upload(to, detail::upload_source(from), detail::bytes_of_elements<T>(n), true);
+  }
+  /// Returns at once. The source stays as it is until `upload::source_read`.
+  template <class T>
+  deepum::upload upload(T* to, borrowed_source<std::remove_cv_t<T>> from, std::size_t n) {
+    return token(uploads_.upload(to, detail::upload_source(from.pointer), detail::bytes_of_elements<T>(n), false));
+  }
+  /// From a file, which is read where the bytes are to be. Returns at once. What cannot be read, because the file is
+  /// too short, makes the launches fail that need it (`status::io_failure`), and nothing else.
+  template <class T>
+  deepum::upload upload(T* to, file from, std::size_t n) {
+    return token(uploads_.upload(to, detail::upload_source(from.descriptor, from.offset),
+                                 detail::bytes_of_elements<T>(n), false));
+  }
+  /// @}
 
   /// Launches of this stream belong to a layer of a net until what this returns ends, copies and graphs too: a fact for
   /// the policies `vdnn` and `vdnn_ext`, which others ignore. At most one layer is open on each stream. Where several
@@ -315,10 +358,13 @@ class stream {
   void wait(event_type& e) {
     launches_.named([&] { native_.wait(e); });
   }
-  /// Waits for all that was launched.
+  /// Waits for all that was launched, and for uploads.
   /// @errors  Those of the device.
   void synchronize() {
-    launches_.named([&] { native_.synchronize(); });
+    launches_.named([&] {
+      uploads_.await();
+      native_.synchronize();
+    });
   }
 
   /// The device's own stream.
@@ -414,14 +460,23 @@ class stream {
       launches_.rooms.launches.refuse_other_arena(name, "argument", position, first_byte);
     }
     return place;
+  /// Whether an upload does what a copy would. What the program enqueues in this stream by itself is ordered behind
+  /// launches alone.
+  [[nodiscard]] bool may_be_uploaded(const void* from) const {
+    return (alone_ || paged_memory_kind<Memory>)&&!arena_.contains(from) && native_.is_pageable(from);
+  }
+  [[nodiscard]] deepum::upload token(std::shared_ptr<detail::upload_progress> of) {
+    return of ? deepum::upload(&arena_.rooms().uploads(), std::move(of)) : deepum::upload();
   }
 
   arena<Memory>& arena_;
   native_type native_;
+  const bool alone_;  // all that is enqueued in it goes through this
   detail::device_queue_of<native_type&> queue_{native_};
   detail::stream_launches launches_;
   detail::sliced_launches slices_{launches_};
   detail::stream_copies copies_{launches_};
+  detail::stream_uploads uploads_{launches_, copies_};
 };
 
 }  // namespace v0

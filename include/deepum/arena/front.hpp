@@ -59,6 +59,11 @@ class allocation_front {
   /// @returns  Where they are.
   /// @errors   `status::invalid_argument` where it reads what was given up.
   byte_span used_by_host(const void* p, bytes size, access mode);
+  /// Blocks in which nothing is allocated but these bytes.
+  [[nodiscard]] block_range alone_in(byte_span span) const {
+    const std::lock_guard lock(mutex_);
+    return table_.alone_in(span, back_.grid());
+  }
 
   // For the reports of launches, under the lock.
   [[nodiscard]] std::mutex& mutex() const { return mutex_; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/arena/upload_options.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/core/neighbour.hpp>
 #include <deepum/engine/engine_options.hpp>
@@ -43,6 +44,7 @@ struct arena_options {
   /// `status::wrong_declaration` with its name and the operand. Slow: a launch reads its operands twice more.
   /// DEEPUM_CHECK in the environment overrides it.
   bool checked = false;
+  upload_options uploads{};                                          ///< how `stream::upload` copies
   std::function<void(std::string_view)> log = engine_options{}.log;  ///< see `engine_options`
   std::function<void(const device_event&, launch_id)> observer{};    ///< see `engine_options`
 };

@@ -9,11 +9,14 @@
 #include <deepum/arena/lending_arenas.hpp>
 #include <deepum/arena/new_memory.hpp>
 #include <deepum/arena/submission.hpp>
+#include <deepum/arena/upload_options.hpp>
+#include <deepum/arena/upload_runner.hpp>
 #include <deepum/engine/engine_options.hpp>
 #include <deepum/policy/policy.hpp>
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 namespace deepum {
@@ -26,6 +29,7 @@ struct arena_rooms {
   struct modes {
     bool checked = false;
     bool zero_new = false;
+    upload_options uploads{};
   };
 
   /// @param space, queues  Outlive it.
@@ -42,6 +46,10 @@ struct arena_rooms {
 
   /// See `arena::begin_host_access`. @param size  Not 0.
   [[nodiscard]] std::byte* begin_host_access(const void* p, bytes size, access mode);
+  /// What carries out uploads: made with the first one. Threads: any.
+  [[nodiscard]] upload_runner& uploads();
+  /// Ends it. All streams are over.
+  void end_uploads() { uploads_.reset(); }
   /// This arena, as others know it; nullptr where memory faults.
   [[nodiscard]] const lending_arena* lends_as() const { return lends.get(); }
 
@@ -53,7 +61,12 @@ struct arena_rooms {
   std::unique_ptr<new_memory> fills;  // where new memory is filled; else null
   allocation_front front;
   submission launches;
-  std::unique_ptr<lending_arena> lends{};  // last: it offers all of the above to other arenas
+  std::unique_ptr<lending_arena> lends{};  // it offers all of the above to other arenas
+
+ private:
+  const upload_options upload_as_;
+  std::once_flag uploads_made_{};
+  std::unique_ptr<upload_runner> uploads_{};
 };
 
 }  // namespace detail

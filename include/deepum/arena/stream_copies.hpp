@@ -26,6 +26,8 @@ class stream_copies {
   explicit stream_copies(stream_launches& of) : launches_(of), rooms_(of.rooms), queue_(of.queue) {}
 
   launch_id memcpy(void* to, const void* from, bytes size);
+  /// A copy within the arena or from outside of all arenas, by launches.
+  launch_id copy(void* to, const void* from, bytes size);
   launch_id memset(void* to, int with, bytes size);
 
  private:

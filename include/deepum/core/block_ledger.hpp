@@ -123,6 +123,23 @@ class block_ledger : public block_map {
     set_phase(b, location::host(), block_copy::phase::there);
     copy(b, location::host()).generation = record(b).generation;
   }
+  /// An upload is going to write all of the block in host memory: nothing comes to a device until it has. What there is
+  /// of old contents is forgotten by `begin_fill`.
+  void claim_for_upload(block_id b) { record(b).filling = true; }
+  /// It writes now. No device holds anything of the block.
+  void begin_fill(block_id b) {
+    expects(!present(b) && moving(b) == motion::none, "an upload writes a block that is on the device");
+    ++record(b).host_views;
+    begin_generation(b);
+  }
+  /// @param done  The block was written. Else it holds nothing.
+  void end_fill(block_id b, bool done) {
+    record(b).filling = false;
+    --record(b).host_views;
+    if (done && !current(b, device_)) {
+      write_on_host(b);
+    }
+  }
   /// The contents are dead, though the block is about to get new ones. No device holds anything of it.
   /// @param overwriter  The launch that writes them: until it runs, the host's contents can be remembered.
   void forget(block_id b, launch_id overwriter = {}) {

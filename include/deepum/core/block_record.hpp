@@ -58,6 +58,7 @@ struct block_record {
   std::uint32_t host_writes = 0;  ///< those through which it writes
   liveness life = liveness::unallocated;
   bool forgetting = false;   ///< its contents are being given up everywhere
+  bool filling = false;      ///< an upload is writing all of it in host memory, or is about to
   bool read_mostly = false;  ///< the driver was told that it is
 };
 

@@ -32,6 +32,12 @@ struct block_access {
   friend constexpr bool operator==(const block_access&, const block_access&) = default;
 };
 
+/// A block that an upload writes.
+struct upload_block {
+  launch_id upload{};
+  block_id block{};
+};
+
 /// The two hashes by which a launch is recognised (DeepUM, section 3.1).
 struct launch_signature {
   std::uint64_t exact = 0;  ///< kernel name and all arguments, as published
@@ -48,6 +54,7 @@ struct launch_record {
   bool complete = true;                  ///< false: it may touch blocks that `accesses` does not name
   std::string name{};                    ///< for messages and traces
   bool hold = false;                     ///< an `arena::hold`: it executes nothing and ends when the program says so
+  bool upload = false;                   ///< the host overwrites the blocks: it executes nothing on the device
   std::shared_ptr<const layer_scope> layer{};  ///< the layer that it belongs to; none: the program named none
 };
 

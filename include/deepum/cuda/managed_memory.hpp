@@ -92,6 +92,10 @@ class managed_memory final : public device_space {
   /// Threads: any.
   void host_access(bytes offset, bytes size, access mode) override;
 
+  /// What was discarded gets pages of the host, by a command: the driver forgets with it that the contents are of no
+  /// use. Blocks. Threads: any.
+  [[nodiscard]] std::byte* fill_address(bytes offset, bytes size) override;
+
   /// @name Events
   /// @{
 

@@ -215,6 +215,12 @@ class basic_stream {
       check(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_.get()), "cudaMemcpyAsync");
     }
   }
+  /// Whether an address is of host memory that CUDA does not know. Cost: a call of the driver.
+  [[nodiscard]] bool is_pageable(const void* p) const {
+    const own_calls calls(context());
+    cudaPointerAttributes found{};
+    return succeeded(cudaPointerGetAttributes(&found, p)) && found.type == cudaMemoryTypeUnregistered;
+  }
   void fill(void* to, int value, std::size_t n) {
     if (n != 0) {
       check(cudaMemsetAsync(to, value, n, stream_.get()), "cudaMemsetAsync");

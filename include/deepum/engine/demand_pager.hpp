@@ -11,6 +11,7 @@
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/neighbour_tier.hpp>
 #include <deepum/engine/records.hpp>
+#include <deepum/engine/uploads.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
@@ -46,6 +47,9 @@ class demand_pager {
         tier_(beside) {}
   demand_pager(const demand_pager&) = delete;
   demand_pager& operator=(const demand_pager&) = delete;
+
+  /// Launches that wait for one of these are not helped by what moves. @param unfinished  Outlive it.
+  void await(const uploads& unfinished) { uploads_ = &unfinished; }
 
   /// @name Launches
   /// @{
@@ -98,7 +102,7 @@ class demand_pager {
   [[nodiscard]] std::string too_large(const std::string& name, std::uint64_t blocks) const;
   /// The oldest launch that is held back and that something else than the program can help.
   [[nodiscard]] held_launch* next_served();
-  /// Only the end of a hold makes room for a launch, or only the end of a view gives it what it needs.
+  /// Only the end of a hold makes room for a launch, or only the end of a view or of an upload gives it what it needs.
   [[nodiscard]] bool awaits_program(const launch_record& record) const;
   [[nodiscard]] bool complete(const launch_record& record) const;
   /// Room that has no contents leaves first, without a copy: behind it the block arrives with what the host has.
@@ -124,6 +128,7 @@ class demand_pager {
   const fact_finder& facts_;
   host_access& host_;
   neighbour_tier& tier_;
+  const uploads* uploads_ = nullptr;
   std::atomic<std::uint64_t> budget_now_{0};  // that of the map, for launches; changed under the lock
   bool starving_ = false;                     // there is no room yet for the launch that is served
   failing_wait wait_{};                       // of that launch

@@ -15,10 +15,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -93,7 +95,8 @@ class engine {
   /// go on waiting, for what no time-out helps.
   bool admit(launch_id id);
   /// A launch is captured and executes later, if at all: it is not held back any more.
-  void let_pass(launch_id id);
+  /// @returns  Whether that is so; else it declares what an upload has not brought yet.
+  [[nodiscard]] bool let_pass(launch_id id);
 
   /// Whether a launch that is held back could be on the device together with others that have not finished.
   /// @param others  Those that are, each with its stream. Cost: nothing where there are none.
@@ -160,6 +163,27 @@ class engine {
   void end_host_access(block_range range, access mode);
   /// @}
 
+  /// @name Uploads: the host overwrites blocks while launches run (`detail::uploads`)
+  /// `report` with `launch_record::upload` begins one, with blocks that it overwrites as a whole.
+  /// @{
+
+  /// @errors  `status::invalid_argument` where a view of the host writes one of the blocks.
+  void check_upload(block_range range);
+  /// What is told when there is something to write, or a launch waits. Called under the state lock, by any thread: it
+  /// calls nothing of the engine. Said before the first upload.
+  void set_upload_listener(std::function<void()> listener);
+  /// Blocks that may be written now, or have to wait for launches, since the last call; and those that the oldest
+  /// launch waits for.
+  void take_uploads(std::vector<upload_block>& writable, std::vector<upload_block>& delayed,
+                    std::vector<upload_block>& demanded);
+  /// A block that was writable has been written. @param failure  Why not; empty: it has.
+  void upload_written(upload_block which, const std::string& failure);
+  /// Whether one of the blocks has not been written.
+  [[nodiscard]] bool uploads_on(block_range range);
+  /// @param reader  For the message. @errors  `status::io_failure` where an upload of one of the blocks has failed.
+  void refuse_failed_uploads(block_range range, const std::string& reader);
+  /// @}
+
   /// @name Requests of the program. They go before what the policy plans, and are not forgotten when it plans anew.
   /// @{
 
@@ -222,7 +246,8 @@ class engine {
   memory_space& memory_;
   detail::inbox inbox_;
   std::atomic<std::uint64_t> finished_up_to_{0};
-  mutable std::mutex state_mutex_;  // of the rooms
+  std::function<void()> upload_news_{};  // under the state lock
+  mutable std::mutex state_mutex_;       // of the rooms
   std::unique_ptr<detail::engine_rooms> rooms_;
   detail::demand_pager* const pager_;  // where the memory never faults; else null
 };

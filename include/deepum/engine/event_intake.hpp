@@ -10,6 +10,7 @@
 #include <deepum/engine/launch_ends.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/records.hpp>
+#include <deepum/engine/uploads.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/units.hpp>
 
@@ -26,7 +27,7 @@ class event_intake {
  public:
   /// All outlive it. @param claims, pager  Where the memory never faults; else null.
   event_intake(const memory_space& space, records& shared, policy& chooser, block_claims* claims, demand_pager* pager,
-               block_contents& contents, launch_ends& ends, accounting& account)
+               block_contents& contents, launch_ends& ends, uploads& unfinished, accounting& account)
       : memory_(space),
         state_(shared),
         policy_(chooser),
@@ -34,6 +35,7 @@ class event_intake {
         pager_(pager),
         contents_(contents),
         ends_(ends),
+        uploads_(unfinished),
         account_(account),
         host_copies_stay_(space.capabilities().keeps_home_copy),
         saw_faults_(space.sees_faults()) {}
@@ -68,6 +70,7 @@ class event_intake {
   demand_pager* pager_;
   block_contents& contents_;
   launch_ends& ends_;
+  uploads& uploads_;
   accounting& account_;
   std::uint32_t incomplete_finished_ = 1;  // launches that may have used any block, and one
   bool host_copies_stay_;                  // blocks may be current both here and on the host

@@ -12,6 +12,7 @@
 #include <deepum/engine/launch_ends.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/records.hpp>
+#include <deepum/engine/uploads.hpp>
 #include <deepum/policy/policy.hpp>
 
 #include <cstddef>
@@ -28,7 +29,8 @@ class fact_intake {
  public:
   /// All outlive it. @param claims  Where the memory never faults; else null.
   fact_intake(const memory_space& space, records& shared, policy& chooser, block_claims* claims,
-              const fact_finder& facts, block_contents& contents, launch_ends& ends, accounting& account)
+              const fact_finder& facts, block_contents& contents, launch_ends& ends, uploads& unfinished,
+              accounting& account)
       : memory_(space),
         state_(shared),
         policy_(chooser),
@@ -36,6 +38,7 @@ class fact_intake {
         facts_(facts),
         contents_(contents),
         ends_(ends),
+        uploads_(unfinished),
         account_(account) {}
 
   void apply(message& m);
@@ -68,6 +71,7 @@ class fact_intake {
   const fact_finder& facts_;
   block_contents& contents_;
   launch_ends& ends_;
+  uploads& uploads_;
   accounting& account_;
   bool logged_oversized_ = false;
 };

@@ -84,9 +84,16 @@ class inbox {
   /// @{
 
   /// Whether launches have to ask before they begin. No lock.
-  [[nodiscard]] bool launches_ask() const { return launches_ask_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool launches_ask() const { return launches_ask_.load(std::memory_order_relaxed) != 0; }
   /// @returns  Whether they had to before.
-  bool set_launches_ask(bool ask) { return launches_ask_.exchange(ask, std::memory_order_relaxed); }
+  bool set_launches_ask(bool ask) {
+    const std::uint64_t before = ask ? launches_ask_.fetch_or(gate_closed, std::memory_order_relaxed)
+                                     : launches_ask_.fetch_and(~gate_closed, std::memory_order_relaxed);
+    return before != 0;
+  }
+  /// An upload is over, and nothing is known any more of what it could not bring. Until then launches ask, from the
+  /// moment on at which it was pushed.
+  void upload_over() { launches_ask_.fetch_sub(one_upload, std::memory_order_relaxed); }
   /// Contents are going to be given up. @returns  Whether that had been said before.
   bool announce_discards();
   /// None is asked for, planned or on its way, but for what the inbox holds.
@@ -102,6 +109,8 @@ class inbox {
   template <class Made, class Note>
   void push(Made&& m, Note&& note);
   static bool asks_for_discard(const message& m);
+  static constexpr std::uint64_t gate_closed = 1;
+  static constexpr std::uint64_t one_upload = 2;
 
   memory_space& memory_;
   std::mutex mutex_;
@@ -114,7 +123,8 @@ class inbox {
   std::uint64_t spare_ = 0;                    // blocks that may come alive, and all that is fits the budget
   std::atomic<bool> crowded_{false};           // written under the lock
   std::atomic<std::uint64_t> last_launch_{0};  // written under the lock
-  std::atomic<bool> launches_ask_{false};      // written under the state lock
+  std::atomic<std::uint64_t> launches_ask_{
+      0};  // the gate, written under the state lock, and how many uploads there are
 };
 
 }  // namespace detail

@@ -44,6 +44,7 @@ class launch_tracker {
   const launch_record& issue(launch_record record) {
     last_ = record.id;
     (record.hold ? holds_ : in_flight_).push_back({record.id, record.stream});
+    uploads_ += record.upload ? 1 : 0;
     if (!record.complete) {
       incomplete_.push_back(record.id.value);
     }
@@ -72,7 +73,8 @@ class launch_tracker {
     const auto it = find_in(s.launches, id);
     launch_record record = std::move(*it);
     s.launches.erase(it);
-    if (!record.hold) {  // one executes nothing
+    uploads_ -= record.upload ? 1 : 0;
+    if (!record.hold && !record.upload) {  // one executes nothing
       s.finished.push_back({timed ? id : launch_id{}, began, when});
     }
     s.keep(s.closed && s.launches.empty() ? history_of_closed : history);
@@ -128,8 +130,9 @@ class launch_tracker {
     return std::any_of(busy_.begin(), busy_.end(), [&](std::uint16_t s) {
       ++streams_visited_;
       const launch_record& front = streams_[s].launches.front();
-      return !front.hold && std::any_of(front.accesses.begin(), front.accesses.end(),
-                                        [b](const block_access& a) { return a.range.contains(b); });
+      return !front.hold && !front.upload &&
+             std::any_of(front.accesses.begin(), front.accesses.end(),
+                         [b](const block_access& a) { return a.range.contains(b); });
     });
   }
 
@@ -142,7 +145,20 @@ class launch_tracker {
     });
   }
 
+  /// Each `arena::hold` that declares the block.
+  [[nodiscard]] std::uint32_t holds_on(block_id b) const {
+    std::uint32_t found = 0;
+    for (const in_flight_launch& h : holds_) {
+      for (const block_access& a : find(h.id, h.stream)->accesses) {
+        found += a.range.contains(b) ? 1 : 0;
+      }
+    }
+    return found;
+  }
+
   [[nodiscard]] bool empty() const { return in_flight() == 0; }
+  /// Uploads in flight, which execute nothing.
+  [[nodiscard]] std::size_t uploads() const { return uploads_; }
   [[nodiscard]] std::size_t in_flight() const { return in_flight_.size() + holds_.size(); }
   /// Whether a launch up to this one is in flight that may touch blocks it does not declare.
   [[nodiscard]] bool incomplete_up_to(launch_id last) const {
@@ -189,7 +205,7 @@ class launch_tracker {
     /// The launch that was executing, invalid where none was; nothing where that is not known.
     [[nodiscard]] std::optional<launch_id> executing_at(nanoseconds when) const {
       if (finished.empty() || when >= finished.back().at) {
-        return launches.empty() || launches.front().hold ? launch_id{} : launches.front().id;
+        return launches.empty() || launches.front().hold || launches.front().upload ? launch_id{} : launches.front().id;
       }
       const auto next = std::upper_bound(finished.begin(), finished.end(), when,
                                          [](nanoseconds time, const finished_launch& f) { return time < f.at; });
@@ -251,6 +267,7 @@ class launch_tracker {
   sequence<std::uint16_t> busy_{};                                // streams with launches in flight
   std::set<std::pair<nanoseconds, std::uint16_t>> idle_since_{};  // the others: when their last launch finished
   fifo<std::uint64_t> incomplete_{};  // numbers of the launches in flight that are not complete, ascending
+  std::size_t uploads_ = 0;
   launch_id last_{};
   mutable std::uint64_t streams_visited_ = 0;
 };

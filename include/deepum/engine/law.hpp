@@ -29,14 +29,15 @@ enum class because : std::uint8_t {
   died,         ///< the program freed the memory, or marked it inactive
   requested,    ///< the program asks for these contents to be given up now
   overwritten,  ///< a launch that was submitted writes every byte before it reads any
+  uploaded,     ///< an upload writes every byte in host memory
 };
 
 /// Contents may come to a place, or room for new ones. Fact: something in the block is allocated and its contents are
 /// not being given up, the place has nothing of it, what it is to get stays somewhere or is nowhere, and no view of the
-/// host writes it.
+/// host or upload writes it.
 [[nodiscard]] constexpr bool may_arrive(const block_view& b, location to) {
   return b->life != liveness::unallocated && !b->forgetting && b.state(to) == copy_state::absent &&
-         (b.current_beside(to) || (b.nowhere() && !b.in_motion())) && b->host_writes == 0;
+         (b.current_beside(to) || (b.nowhere() && !b.in_motion())) && b->host_writes == 0 && !b->filling;
 }
 
 /// What a place has may leave it, with or without a copy. Fact: it is there, no transfer moves or reads it, and no
@@ -71,6 +72,8 @@ enum class because : std::uint8_t {
 /// * Requested. Fact: the program asks, and no launch in flight may touch it.
 /// * Overwritten. Fact: the launch that overwrites it is the only one in flight that may touch it, and no device has
 ///   anything of it: every earlier launch has finished, and whatever comes later sees what this one writes.
+/// * Uploaded. Fact: the upload has claimed it. Every launch that was submitted before the upload and may touch the
+///   block has finished then, and those that were submitted later wait for what it writes.
 [[nodiscard]] constexpr bool may_forget(const block_view& b, because why, const circumstances& c) {
   if (b.in_motion()) {
     return false;
@@ -80,6 +83,8 @@ enum class because : std::uint8_t {
       return b->life != liveness::live && b->users == 0 && !c.unknown_before_death;
     case because::requested:
       return b->users == 0 && !c.unknown_users;
+    case because::uploaded:
+      return b->filling;
     case because::overwritten:
       break;
   }

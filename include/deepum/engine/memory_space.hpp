@@ -7,11 +7,13 @@
 #include <deepum/core/topology.hpp>
 #include <deepum/core/transfer.hpp>
 #include <deepum/engine/device_event.hpp>
+#include <deepum/engine/host_workers.hpp>
 #include <deepum/units.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,6 +109,21 @@ class memory_space {
   /// Waits until something has happened since the count was `seen`, or `at_most` is over; then the pump looks, too. May
   /// return earlier. Threads: any but the pump's, without a lock.
   virtual void wait(std::uint64_t seen, nanoseconds at_most) = 0;
+  /// @}
+
+  /// @name Uploads
+  /// @{
+
+  /// Workers of the host that copy for uploads; null: threads will do. Threads: any.
+  [[nodiscard]] virtual std::unique_ptr<detail::host_workers> make_workers(unsigned /*how_many*/,
+                                                                           detail::host_workers::next_job /*source*/) {
+    return nullptr;
+  }
+  /// Where the host writes bytes of blocks of which no device has anything; nullptr: it has no memory left. Threads:
+  /// any but the pump's.
+  [[nodiscard]] virtual std::byte* fill_address(bytes offset, bytes size) {
+    return capabilities_.faults ? base() + offset.count : host_address(offset, size);
+  }
   /// @}
 
   /// @name Of a space that faults

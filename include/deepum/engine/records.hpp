@@ -48,6 +48,7 @@ struct records {
   std::uint64_t short_until = 0;   // finished launches before which no more is tried for
   std::vector<std::pair<launch_id, stream_id>> kept{};  // launches whose blocks stay until they are let go
   nanoseconds last_finish{};                            // of a launch
+  std::size_t failed_uploads = 0;                       // blocks that uploads could not bring
   bool all_there = false;   // memory that never faults: every block that is alive can be used, and stays
   bool policy_due = false;  // something happened that the policy has not been asked about
 
@@ -68,9 +69,9 @@ struct records {
   /// Whatever is in flight has not been given to the device, or executes nothing there; and nothing is kept for a
   /// launch that has finished, which ends as soon.
   [[nodiscard]] bool nothing_executes() const {
-    return launches.in_flight() == held.not_executing() && std::all_of(kept.begin(), kept.end(), [this](const auto& k) {
-             return launches.find(k.first, k.second) != nullptr;
-           });
+    return launches.in_flight() == held.not_executing() + launches.uploads() &&
+           std::all_of(kept.begin(), kept.end(),
+                       [this](const auto& k) { return launches.find(k.first, k.second) != nullptr; });
   }
   /// The device has no command.
   [[nodiscard]] bool nothing_moves() const { return queues.links_free() && queues.forgotten.moving() == 0; }

@@ -20,6 +20,7 @@
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/neighbour_tier.hpp>
 #include <deepum/engine/records.hpp>
+#include <deepum/engine/uploads.hpp>
 #include <deepum/policy/policy.hpp>
 
 #include <cstdint>
@@ -45,14 +46,18 @@ struct engine_rooms {
         pager(host ? std::make_unique<demand_pager>(space, state, *chooser, *claims, facts, *host, tier) : nullptr),
         account(state, options),
         contents(state, host.get()),
+        filled(space, state, *chooser, contents, account),
         ends(state, *chooser, mail),
         pressure(mail, state, space.capabilities().faults, pager != nullptr || chooser->holds_launches(),
                  chooser->orders_launches()),
-        admitting(space, state, *chooser, claims.get(), pager.get(), facts, pressure, contents, ends, account),
-        facts_in(space, state, *chooser, claims.get(), facts, contents, ends, account),
-        events_in(space, state, *chooser, claims.get(), pager.get(), contents, ends, account),
+        admitting(space, state, *chooser, claims.get(), pager.get(), facts, pressure, contents, ends, filled, account),
+        facts_in(space, state, *chooser, claims.get(), facts, contents, ends, filled, account),
+        events_in(space, state, *chooser, claims.get(), pager.get(), contents, ends, filled, account),
         out(space, state, facts, account, options),
         room(space, state, pager.get(), pressure, account, options) {
+    if (pager) {
+      pager->await(filled);
+    }
     state.ledger.set_keeps_home_copy(space.capabilities().keeps_home_copy);
   }
 
@@ -66,6 +71,7 @@ struct engine_rooms {
   std::unique_ptr<demand_pager> pager;
   accounting account;
   block_contents contents;
+  uploads filled;
   launch_ends ends;
   gates pressure;
   admission admitting;

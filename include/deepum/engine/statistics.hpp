@@ -84,6 +84,8 @@ struct statistics {
   std::uint64_t unprepared_launches =
       0;  ///< held back, and begun all the same, because nothing that they miss was coming
   std::uint64_t oversized_launches = 0;  ///< launches that declared more than the budget
+  std::uint64_t uploads = 0;             ///< uploads that began, but for parts of blocks, which are launches
+  std::uint64_t uploaded = 0;            ///< blocks that uploads wrote
   policy_statistics policy{};            ///< predictions; `table_bytes` and `execution_ids` are levels, not counts
 
   /// What came to the device where launches run, from wherever.
@@ -128,6 +130,8 @@ struct statistics {
     a.dropped -= b.dropped;
     a.unprepared_launches -= b.unprepared_launches;
     a.oversized_launches -= b.oversized_launches;
+    a.uploads -= b.uploads;
+    a.uploaded -= b.uploaded;
     a.policy.launches -= b.policy.launches;
     a.policy.predicted -= b.policy.predicted;
     a.policy.mispredicted -= b.policy.mispredicted;

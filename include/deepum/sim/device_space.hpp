@@ -6,12 +6,14 @@
 #include <deepum/engine/device_event.hpp>
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/sim/address_space.hpp>
+#include <deepum/sim/copy_threads.hpp>
 #include <deepum/sim/device.hpp>
 #include <deepum/units.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -43,6 +45,10 @@ class device_space : public memory_space, protected Space {
   void wait(std::uint64_t /*seen*/, nanoseconds at_most) override {
     notify();
     owner_.host_work(std::min(owner_.properties().host_query, at_most));
+  }
+  [[nodiscard]] std::unique_ptr<deepum::detail::host_workers> make_workers(
+      unsigned how_many, deepum::detail::host_workers::next_job source) override {
+    return std::make_unique<copy_threads>(owner_, how_many, std::move(source));
   }
   using Space::attach;
   using Space::contains;

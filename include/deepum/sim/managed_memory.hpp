@@ -56,6 +56,9 @@ class managed_memory final : public device_space<managed_space> {
   /// fault by fault. Takes virtual time. Threads: any but the pump's.
   void host_access(bytes offset, bytes size, access mode) override;
 
+  /// The host has pages for the blocks from now on. Takes no time: that is the copy's. Threads: any.
+  [[nodiscard]] std::byte* fill_address(bytes offset, bytes size) override;
+
   /// The driver's record of a block, for tests. Threads: any.
   [[nodiscard]] block_record record_of(block_id b);
 

@@ -54,6 +54,8 @@ struct profile {
   double prefetch_out = 0;                      ///< prefetch to the host and the driver's evictions
   double prefetch_out_beside_in = 0;            ///< the same while the link in is busy
   double pageable = 0;                          ///< copies from and to pageable host memory
+  double host_copy = 9.8e9;                     ///< one thread of the host copies from memory into pinned memory
+  double host_copies = 51e9;                    ///< all threads of the host together
   double remote = 0;                            ///< reads and writes of host memory by the GPU, in place
   double pinned = 0;                            ///< one direction of explicit copies (paged memory)
   double pinned_both = 0;                       ///< each direction, both at once

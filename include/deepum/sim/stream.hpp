@@ -79,6 +79,9 @@ class stream {
     issue(std::move(op));
   }
 
+  /// Whether an address is of the host's own memory, and of no arena.
+  [[nodiscard]] bool is_pageable(const void* p) const { return arena_of(p) == nullptr; }
+
   /// Copies bytes; each side may be in an arena of any device of the machine, or outside of all arenas (pageable host
   /// memory). Such a source has been read when the call returns; into such a target the call returns when the copy is
   /// done, as `cudaMemcpyAsync`.

@@ -83,7 +83,7 @@ DEEPUM_SEPARATE void arena_back::await_turn(launch_id launch, stream_id stream, 
     return;
   }
   if (faults_ && on != nullptr && on->capturing()) {
-    engine_.let_pass(launch);
+    wait_until(memory_, [&] { return engine_.let_pass(launch); });
     return;
   }
   try {

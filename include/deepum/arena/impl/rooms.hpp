@@ -19,7 +19,8 @@ DEEPUM_SEPARATE arena_rooms::arena_rooms(memory_space& space, device_queues& que
                 ? std::make_unique<new_memory>(back, on_host, chosen_modes.zero_new, order.get())
                 : nullptr),
       front(back, fills.get()),
-      launches(back, front, chosen_modes.checked) {}
+      launches(back, front, chosen_modes.checked),
+      upload_as_(chosen_modes.uploads) {}
 
 DEEPUM_SEPARATE arena_rooms::~arena_rooms() = default;
 
@@ -31,8 +32,20 @@ DEEPUM_SEPARATE void arena_rooms::lend_and_guard() {
   lends = std::make_unique<lender>(back, front, launches, fills.get(), order != nullptr, device);
 }
 
+DEEPUM_SEPARATE upload_runner& arena_rooms::uploads() {
+  std::call_once(uploads_made_, [this] { uploads_ = std::make_unique<upload_runner>(back, upload_as_); });
+  return *uploads_;
+}
+
 DEEPUM_SEPARATE std::byte* arena_rooms::begin_host_access(const void* p, bytes size, access mode) {
   const byte_span where = front.used_by_host(p, size, mode);
+  if (uploads_) {
+    const block_range range = back.grid().blocks_of(where.offset, where.size);
+    uploads_->await(range);
+    if (mode != access::overwrite) {
+      back.engine().refuse_failed_uploads(range, "the host");
+    }
+  }
   if (fills && mode != access::overwrite) {
     fills->before_host(where);
   }

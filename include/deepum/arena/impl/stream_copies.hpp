@@ -22,6 +22,10 @@ DEEPUM_SEPARATE launch_id stream_copies::memcpy(void* to, const void* from, byte
   if (to_other != nullptr || from_other != nullptr) {
     return memcpy_between(to_other, static_cast<std::byte*>(to), from_other, static_cast<const std::byte*>(from), size);
   }
+  return copy(to, from, size);
+}
+
+DEEPUM_SEPARATE launch_id stream_copies::copy(void* to, const void* from, bytes size) {
   check_transfer("memcpy", nullptr, {to, size, access::overwrite});
   check_transfer("memcpy", nullptr, {from, size, access::read});
   return in_pieces(to, from, size, [&](bytes begin, bytes piece) {
@@ -173,13 +177,13 @@ DEEPUM_SEPARATE launch_id stream_copies::copy_staged(lending_arena* to_other, st
   if (from_other != nullptr) {
     from_other->copy("memcpy", stage.data(), from, size);
   } else {
-    made = memcpy(stage.data(), from, size);
+    made = copy(stage.data(), from, size);
     queue_.synchronize();
   }
   if (to_other != nullptr) {
     to_other->copy("memcpy", to, stage.data(), size);
   } else {
-    made = memcpy(to, stage.data(), size);
+    made = copy(to, stage.data(), size);
     queue_.synchronize();
   }
   return made;

@@ -90,6 +90,20 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
   wait_for_outward();
 }
 
+DEEPUM_SEPARATE std::byte* managed_memory::fill_address(bytes offset, bytes size) {
+  bool submitted = false;
+  for_each_run(
+      um_grid.blocks_of(offset, size), [this](block_id b) { return marks_.has(b, mark::discarded); },
+      [&](block_range run) {
+        outward().submit({.what = transfer::evict(location::host(), reason::host, run)});
+        submitted = true;
+      });
+  if (submitted) {
+    wait_for_outward();
+  }
+  return base() + offset.count;
+}
+
 DEEPUM_SEPARATE void managed_memory::poll(std::vector<device_event>& events) {
   const std::lock_guard lock(watch_.mutex());
   const own_calls calls(owner_.context());

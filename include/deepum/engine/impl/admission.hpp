@@ -28,7 +28,19 @@ DEEPUM_SEPARATE bool admission::try_begin(launch_id id, stream_id stream, std::s
     const launch_record taken_back = take_back(id, stream);
     throw pager_->refusal(taken_back);
   }
+  if (!uploads_.none()) {
+    try {
+      uploads_.refuse_failed(*record);
+    } catch (...) {
+      if (!held) {
+        hold_back(*record, outer);
+      }
+      (void)take_back(id, stream);
+      throw;
+    }
+  }
   if (may_begin(*record, held ? &*it : nullptr)) {
+    uploads_.launch_submitted(*record);  // what has failed meanwhile is overwritten
     if (claims_ != nullptr && held) {
       claims_->pin(*record);
     }
@@ -41,13 +53,18 @@ DEEPUM_SEPARATE bool admission::try_begin(launch_id id, stream_id stream, std::s
     return true;
   }
   if (!held) {
-    if (claims_ != nullptr) {
-      claims_->unpin(*record);
-    }
-    state_.held.hold_back(*record, memory_.now(), outer);
-    state_.policy_due = true;
+    hold_back(*record, outer);
   }
   return false;
+}
+
+DEEPUM_SEPARATE void admission::hold_back(const launch_record& record, std::size_t outer) {
+  if (claims_ != nullptr) {
+    claims_->unpin(record);
+  }
+  state_.held.hold_back(record, memory_.now(), outer);
+  state_.policy_due = true;
+  uploads_.launch_held();
 }
 
 DEEPUM_SEPARATE bool admission::skip_policy(launch_id id) {
@@ -65,10 +82,13 @@ DEEPUM_SEPARATE bool admission::skip_policy(launch_id id) {
   return true;
 }
 
-DEEPUM_SEPARATE void admission::let_pass(launch_id id) {
-  if (const auto it = state_.held.find(id); it != state_.held.end()) {
+DEEPUM_SEPARATE bool admission::let_pass(launch_id id) {
+  const auto it = state_.held.find(id);
+  const bool waits = it != state_.held.end() && uploads_.hold_back(*state_.launches.find(id, it->stream));
+  if (it != state_.held.end() && !waits) {
     release(it);
   }
+  return !waits;
 }
 
 DEEPUM_SEPARATE bool admission::may_begin(const launch_record& record, const held_launch* held) const {
@@ -77,7 +97,7 @@ DEEPUM_SEPARATE bool admission::may_begin(const launch_record& record, const hel
 }
 
 DEEPUM_SEPARATE bool admission::facts_allow(const launch_record& record) const {
-  bool allow = true;
+  bool allow = !uploads_.hold_back(record);
   if (claims_ != nullptr || state_.queues.forgotten.moving() != 0) {
     for_each_declared_block(record, [&](block_id b) {
       // A view that writes has what it asked for when the block is not there, and not before.
@@ -101,6 +121,7 @@ DEEPUM_SEPARATE bool admission::policy_allows(const launch_record& record) const
 DEEPUM_SEPARATE launch_record admission::take_back(launch_id id, stream_id stream) {
   state_.held.take_back(state_.held.find(id));
   launch_record record = *state_.launches.finish(id, {}, state_.last_finish, false);
+  uploads_.launch_ended(record);
   contents_.remember(record);
   for (const block_access& a : record.accesses) {
     for (const block_id b : a.range) {
@@ -152,7 +173,8 @@ DEEPUM_SEPARATE void admission::settle() {
     return;
   }
   if (!state_.held.empty() && !state_.policy_due && state_.nothing_executes() && state_.nothing_moves() &&
-      !state_.held.front().forced) {
+      !state_.held.front().forced &&
+      !uploads_.hold_back(*state_.launches.find(state_.held.front().id, state_.held.front().stream))) {
     state_.held.front().forced = true;
     ++state_.statistics.unprepared_launches;
   }

@@ -216,7 +216,7 @@ DEEPUM_SEPARATE held_launch* demand_pager::next_served() {
 }
 
 DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) const {
-  bool awaits = false;
+  bool awaits = uploads_ != nullptr && uploads_->hold_back(record);
   if (claims_.host_writes() != 0) {
     for_each_declared_block(record, [&](block_id b) { awaits = awaits || facts_.with_host(b); });
   }

@@ -35,6 +35,8 @@ DEEPUM_SEPARATE void discards::issue() {
     const block_id b = blocks_of(state_.queues.forgotten.demanded.front()).first;
     if (facts_.may_forget(b, law::because::died)) {
       start_one({b, 1}, reason::dead);
+    } else if (facts_.may_forget(b, law::because::uploaded)) {
+      start_one({b, 1}, reason::host);
     }
   }
   for (; !state_.queues.forgotten.requested.empty(); state_.queues.forgotten.requested.pop_front()) {

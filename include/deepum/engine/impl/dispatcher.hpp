@@ -116,7 +116,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
   const bool keep = t.why == reason::keep;
   advance(t.blocks, count_prefix(t.blocks, [&](block_id b) {
             return ledger.life(b) == liveness::unallocated || (ledger.present(b, to) != keep && !state_.going(b, to)) ||
-                   facts_.with_host(b) || (keep && ledger.of(b).has_ticket());
+                   facts_.with_host(b) || ledger.of(b)->filling || (keep && ledger.of(b).has_ticket());
           }));
   if (t.blocks.empty()) {
     waiting.pop_front();

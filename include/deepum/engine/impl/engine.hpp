@@ -131,9 +131,9 @@ DEEPUM_SEPARATE bool engine::admit(launch_id id) {
   return rooms_->admitting.skip_policy(id);
 }
 
-DEEPUM_SEPARATE void engine::let_pass(launch_id id) {
+DEEPUM_SEPARATE bool engine::let_pass(launch_id id) {
   const turn mine(*this);
-  rooms_->admitting.let_pass(id);
+  return rooms_->admitting.let_pass(id);
 }
 
 DEEPUM_SEPARATE bool engine::fits_beside(launch_id id, stream_id stream,
@@ -240,6 +240,52 @@ DEEPUM_SEPARATE void engine::end_host_access(block_range range, access mode) {
     rooms_->host->end(range, mode);
   }
   memory_.notify();
+}
+
+// --- uploads ---------------------------------------------------------------------------------------------------------
+
+DEEPUM_SEPARATE void engine::check_upload(block_range range) {
+  const turn mine(*this);
+  for (const block_id b : range) {
+    if (rooms_->facts.with_host(b)) {
+      throw error(status::invalid_argument,
+                  "an upload overwrites memory that a host view is writing; end the view first");
+    }
+  }
+}
+
+DEEPUM_SEPARATE void engine::set_upload_listener(std::function<void()> listener) {
+  const std::lock_guard lock(state_mutex_);
+  upload_news_ = std::move(listener);
+}
+
+DEEPUM_SEPARATE void engine::take_uploads(std::vector<upload_block>& writable, std::vector<upload_block>& delayed,
+                                          std::vector<upload_block>& demanded) {
+  const turn mine(*this);
+  rooms_->filled.take(writable, delayed);
+  rooms_->filled.list_demanded(demanded);
+}
+
+DEEPUM_SEPARATE void engine::upload_written(upload_block which, const std::string& failure) {
+  bool over = false;
+  {
+    const turn mine(*this);
+    over = rooms_->filled.written(which, failure);
+  }
+  if (over) {
+    inbox_.upload_over();
+  }
+  memory_.notify();
+}
+
+DEEPUM_SEPARATE bool engine::uploads_on(block_range range) {
+  const turn mine(*this);
+  return rooms_->filled.any_on(range);
+}
+
+DEEPUM_SEPARATE void engine::refuse_failed_uploads(block_range range, const std::string& reader) {
+  const turn mine(*this);
+  rooms_->filled.refuse_failed(range, reader);
 }
 
 // --- requests --------------------------------------------------------------------------------------------------------
@@ -398,6 +444,9 @@ DEEPUM_SEPARATE void engine::absorb() {
   rooms_->state.policy_due = rooms_->state.policy_due || !events.empty();
   for (const device_event& e : events) {
     rooms_->events_in.apply(e);
+  }
+  if (!rooms_->filled.none() && rooms_->filled.advance() && upload_news_) {
+    upload_news_();
   }
   finished_up_to_.store(rooms_->state.launches.finished_up_to().value, std::memory_order_release);
 }

@@ -102,6 +102,7 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
       });
     }
   }
+  uploads_.launch_ended(*record);
   ends_.ended(record->id, record->stream);
 }
 

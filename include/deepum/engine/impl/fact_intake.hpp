@@ -57,12 +57,18 @@ DEEPUM_SEPARATE void fact_intake::apply(message& m) {
 
 DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
   const launch_record& record = state_.launches.issue(std::move(r));
-  ++state_.statistics.launches;
+  state_.statistics.launches += record.upload ? 0 : 1;
   if (account_.observed()) {
     account_.notify(
         {.what = device_event::kind::launch_issued, .at = memory_.now(), .record = &record, .period = policy_.period()},
         record.id);
   }
+  if (record.upload) {
+    uploads_.submitted(record);
+    end_read_mostly(record);
+    return;
+  }
+  uploads_.launch_submitted(record);
   std::uint64_t declared = 0;
   for (const block_access& a : record.accesses) {
     for (const block_id b : a.range) {
@@ -138,6 +144,7 @@ DEEPUM_SEPARATE void fact_intake::revive(block_range range) {
 }
 
 DEEPUM_SEPARATE void fact_intake::take_death(const message& m) {
+  uploads_.died(m.range);
   const auto was_alive = [&](block_id b) { return state_.ledger.life(b) == liveness::live; };
   block_range rest = m.range;
   while (!rest.empty()) {

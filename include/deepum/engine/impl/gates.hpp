@@ -11,7 +11,7 @@ namespace detail {
 
 DEEPUM_SEPARATE void gates::work_out() {
   inbox_.set_launches_ask(orders_launches_ || (holds_launches_ && pressed()) || !state_.held.empty() ||
-                          state_.queues.forgotten.moving() != 0);
+                          state_.queues.forgotten.moving() != 0 || state_.failed_uploads != 0);
   if (std::exchange(stale_, false) && faults_) {
     if (state_.queues.forgotten.idle()) {
       inbox_.no_discards();

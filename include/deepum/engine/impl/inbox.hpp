@@ -45,6 +45,9 @@ DEEPUM_SEPARATE launch_id inbox::push_launch(launch_record&& record) {
   push(std::move(record), [&](message& put) {
     id = launch_id{last_launch_.load(std::memory_order_relaxed) + 1};
     put.record.id = id;
+    if (put.record.upload) {
+      launches_ask_.fetch_add(one_upload, std::memory_order_relaxed);
+    }
     last_launch_.store(id.value, std::memory_order_release);
   });
   return id;

@@ -59,6 +59,15 @@ DEEPUM_SEPARATE void managed_memory::host_access(bytes offset, bytes size, acces
   }
 }
 
+DEEPUM_SEPARATE std::byte* managed_memory::fill_address(bytes offset, bytes size) {
+  const auto lock = loop().lock();
+  for (const block_id b : um_grid.blocks_of(offset, size)) {
+    block_record& r = (*this)[b];
+    r.on_host |= all_pages & ~r.on_device;
+  }
+  return base() + offset.count;
+}
+
 DEEPUM_SEPARATE block_record managed_memory::record_of(block_id b) {
   const auto lock = loop().lock();
   return (*this)[b];
