@@ -460,10 +460,12 @@ class stream {
       launches_.rooms.launches.refuse_other_arena(name, "argument", position, first_byte);
     }
     return place;
+  }
   /// Whether an upload does what a copy would. What the program enqueues in this stream by itself is ordered behind
   /// launches alone.
   [[nodiscard]] bool may_be_uploaded(const void* from) const {
-    return (alone_ || paged_memory_kind<Memory>)&&!arena_.contains(from) && native_.is_pageable(from);
+    const bool all_go_through_this = alone_ || paged_memory_kind<Memory>;
+    return all_go_through_this && !arena_.contains(from) && native_.is_pageable(from);
   }
   [[nodiscard]] deepum::upload token(std::shared_ptr<detail::upload_progress> of) {
     return of ? deepum::upload(&arena_.rooms().uploads(), std::move(of)) : deepum::upload();

@@ -38,6 +38,9 @@ void use(deepum::sim::device& my_gpu) {
                    deepum::by_x(deepum::updates(my_copies.data(), 1024), 1));
   my_stream.launch_in_pieces("third", {.elements = 1024}, third, deepum::updates(my_copies.data(), 1024),
                              deepum::piece_size);
+  const float mine[4] = {};
+  my_stream.upload(my_floats.data(), mine, 4);
+  (void)my_stream.upload(my_floats.data(), deepum::borrowed(mine), 4);
   my_stream.synchronize();
   const auto read_there = my_arena.host_read(my_copies.data(), 1024);
   (void)my_arena.host_write(my_floats.data(), 1024);
