@@ -34,6 +34,7 @@ struct operand {
   access mode = access::update;
   bool declared = true;  ///< by the program; false: a plain pointer among the arguments of a launch
   bool scratch = false;  ///< what the launch leaves there is of no value either, so it need not write all of it
+  bool guessed = false;  ///< found among bytes of arguments, which may have been no pointer
 };
 
 /// An operand that keeps the type of its pointer, so that it can stand for the pointer among the arguments of a launch.

@@ -213,6 +213,8 @@ TEST_CASE_TEMPLATE("an operand that reaches past its allocation, or names free m
   for (const operand& o : std::array<operand, 2>{overwrites(x, 1), reads(x)}) {
     CHECK(mentions(failure(status::foreign_pointer, [&] { s.call("free", {o}, [](sim::stream&) {}); }), "'free'"));
   }
+  // What only looks like a pointer is no fault of the program.
+  s.call("guessed", {operand{.address = x, .declared = false, .guessed = true}}, [](sim::stream&) {});
   CHECK(m.log.empty());
   // A pointer that the kernel may not even use.
   const sim::kernel unused{[](float*, float* a) { *a = 1.F; },

@@ -54,7 +54,7 @@ class operand_scan {
       if (const std::optional<bytes> offset = offset_of(address)) {
         const access mode = p.only_read ? access::read : access::update;
         signature_.operand(recognised(*offset), 0, mode);
-        operands_.push_back({address, operand::whole, mode, false});
+        operands_.push_back({.address = address, .mode = mode, .declared = false, .guessed = true});
       }
     }
   }

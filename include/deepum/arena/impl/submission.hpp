@@ -93,7 +93,7 @@ DEEPUM_SEPARATE bool submission::name(std::string_view launch, std::span<const o
     if (name_operand(o, *offset, front_.table(), launch, out[count])) {
       ++count;
     } else {
-      stray = true;
+      stray = stray || !o.guessed;
     }
   }
   out.resize(count);
