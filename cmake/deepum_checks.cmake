@@ -2,7 +2,7 @@
 # format, clang-tidy, every header alone, the umbrella in two translation units, nvcc.
 
 set(checks_dir "${PROJECT_BINARY_DIR}/checks")
-set(cuda_headers_regex "^cuda/|^cuda\\.hpp$|^interop/(cccl|cub|cublas|cublas_gemm|cudnn|nvtx|temporary_storage|thrust)\\.hpp$")
+set(cuda_headers_regex "^cuda/|^cuda\\.hpp$|^interop/(cccl|cub|cublas|cublas_gemm|cudnn|cudnn_algorithms|cudnn_shapes|nvtx|temporary_storage|thrust)\\.hpp$")
 # As programs with the reader of the driver's faults compile them.
 set(kernel_helper_flags -DDEEPUM_KERNEL_HELPER=1 "-I${PROJECT_SOURCE_DIR}/kernel-helper")
 

@@ -1,5 +1,6 @@
 // The search for algorithms of convolutions, over stand-ins for cuDNN's.
 
+#include "interop/fake_shapes.hpp"
 #include <deepum/interop/cudnn_algorithms.hpp>
 
 #include <doctest/doctest.h>
@@ -13,15 +14,8 @@ namespace cudnn_algorithms_test {
 
 using namespace deepum::literals;
 using deepum::bytes;
+using deepum_test::shape;
 
-/// What a descriptor points to: as the stand-ins of cudnn_test.cpp have it.
-struct shape {
-  std::size_t size = 0;
-  std::vector<int> lengths{};
-  cudnnDataType_t type = CUDNN_DATA_FLOAT;
-  cudnnTensorDescriptor_t tensor() { return reinterpret_cast<cudnnTensorDescriptor_t>(this); }
-  cudnnFilterDescriptor_t filter() { return reinterpret_cast<cudnnFilterDescriptor_t>(this); }
-};
 struct convolution {
   int padding = 1;
   int groups = 1;
@@ -35,8 +29,8 @@ cudnnStatus_t outcome = CUDNN_STATUS_SUCCESS;
 template <class Result, class Algorithm>
 cudnnStatus_t tell_found(int most, int* count, Result* found, Algorithm first, Algorithm second, Algorithm third) {
   ++searches;
-  CHECK(most >= 3);
-  *count = 3;
+  CHECK(most >= 4);
+  *count = 4;
   const auto tell = [&](std::size_t i, Algorithm algorithm, float ms, std::size_t memory, cudnnStatus_t status) {
     found[i] = {};
     found[i].algo = algorithm;
@@ -48,6 +42,9 @@ cudnnStatus_t tell_found(int most, int* count, Result* found, Algorithm first, A
   tell(0, first, 2.5F, 0, CUDNN_STATUS_SUCCESS);
   tell(1, second, 1.0F, (64_MiB).count, CUDNN_STATUS_SUCCESS);
   tell(2, third, -1.0F, 0, CUDNN_STATUS_NOT_SUPPORTED);
+  tell(3, first, 0.5F, 0, CUDNN_STATUS_SUCCESS);  // once more, with another kind of math than was asked for
+  found[3].mathType = CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
+  found[1].mathType = CUDNN_FMA_MATH;  // there is no other kernel
   return outcome;
 }
 
@@ -124,6 +121,17 @@ TEST_CASE("algorithms that work are found, the fastest first, with time and work
   CHECK(s.by.backward_filter(s.x.tensor(), s.y.tensor(), s.c.how(), s.w.filter())[0].number ==
         CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
   CHECK(searches - s.before == 3);
+}
+
+TEST_CASE("an algorithm is found with the convolution's own kind of math, and with another one where it has no other") {
+  search s;
+  const auto& found = s.by.forward(s.x.tensor(), s.w.filter(), s.c.how(), s.y.tensor());
+  CHECK(std::count_if(found.begin(), found.end(), [](const deepum::layer_algorithm& a) {
+          return a.number == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+        }) == 1);
+  CHECK(found[1].time == deepum::nanoseconds{2'500'000});  // not the half millisecond that another kind takes
+  s.c.math = CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
+  CHECK(s.by.forward(s.x.tensor(), s.w.filter(), s.c.how(), s.y.tensor())[0].time == deepum::nanoseconds{500'000});
 }
 
 TEST_CASE("a limit of workspace takes the fastest within; with none at all that is implicit GEMM") {

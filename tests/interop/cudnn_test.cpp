@@ -2,6 +2,7 @@
 // keep their arguments and touch what a GPU would on the fake GPU; memory that never faults breaks there where
 // something is not declared.
 
+#include "interop/fake_shapes.hpp"
 #include "interop/recorded_arena.hpp"
 #include <deepum/interop/cudnn.hpp>
 
@@ -21,20 +22,6 @@ using namespace deepum_test;
 using namespace deepum::literals;
 using deepum::access;
 using deepum::bytes;
-
-/// What a descriptor of the stand-ins points to.
-struct shape {
-  std::size_t size = 0;
-  std::vector<int> lengths{};
-  cudnnDataType_t type = CUDNN_DATA_FLOAT;
-
-  cudnnTensorDescriptor_t tensor() { return reinterpret_cast<cudnnTensorDescriptor_t>(this); }
-  cudnnFilterDescriptor_t filter() { return reinterpret_cast<cudnnFilterDescriptor_t>(this); }
-};
-template <class Descriptor>
-const shape& shape_of(Descriptor d) {
-  return *reinterpret_cast<const shape*>(d);
-}
 
 struct handle_state {
   cudaStream_t stream = nullptr;

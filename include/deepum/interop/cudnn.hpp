@@ -5,7 +5,7 @@
 #include <deepum/arena.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/error.hpp>
-#include <deepum/interop/library_status.hpp>
+#include <deepum/interop/cudnn_shapes.hpp>
 #include <deepum/interop/scratch.hpp>
 #include <deepum/operand.hpp>
 #include <deepum/stream.hpp>
@@ -19,7 +19,6 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,12 +29,6 @@
 namespace deepum {
 inline namespace v0 {
 namespace interop {
-
-/// @errors  `status::device_failure`, with the number and words of cuDNN.
-inline void check_cudnn(cudnnStatus_t result, const char* api,
-                        std::source_location where = std::source_location::current()) {
-  detail::check_library(result, CUDNN_STATUS_SUCCESS, cudnnGetErrorString, api, where);
-}
 
 /// A tensor of a convolution that is read.
 struct const_tensor {
@@ -232,27 +225,17 @@ class cudnn_calls {
   static extent extent_of(cudnnTensorDescriptor_t shape) {
     std::size_t size = 0;
     check_cudnn(cudnnGetTensorSizeInBytes(shape, &size), "cudnnGetTensorSizeInBytes");
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    int dimensions = 0;
-    std::array<int, CUDNN_DIM_MAX> lengths{};
-    std::array<int, CUDNN_DIM_MAX> strides{};
-    check_cudnn(cudnnGetTensorNdDescriptor(shape, CUDNN_DIM_MAX, &type, &dimensions, lengths.data(), strides.data()),
-                "cudnnGetTensorNdDescriptor");
-    std::uint64_t elements = size_of(type);
-    for (int i = 0; i < dimensions; ++i) {
-      elements *= static_cast<std::uint64_t>(lengths[static_cast<std::size_t>(i)]);
+    const tensor_shape s = shape_of(shape);
+    std::uint64_t elements = size_of(s.type);
+    for (int i = 0; i < s.dimensions; ++i) {
+      elements *= static_cast<std::uint64_t>(s.lengths[static_cast<std::size_t>(i)]);
     }
-    return {bytes{size}, elements == size, type};
+    return {bytes{size}, elements == size, s.type};
   }
   static extent extent_of(cudnnFilterDescriptor_t shape) {
     std::size_t size = 0;
     check_cudnn(cudnnGetFilterSizeInBytes(shape, &size), "cudnnGetFilterSizeInBytes");
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    cudnnTensorFormat_t format = CUDNN_TENSOR_NCHW;
-    int dimensions = 0;
-    std::array<int, CUDNN_DIM_MAX> lengths{};
-    check_cudnn(cudnnGetFilterNdDescriptor(shape, CUDNN_DIM_MAX, &type, &format, &dimensions, lengths.data()),
-                "cudnnGetFilterNdDescriptor");
+    const cudnnDataType_t type = shape_of(shape).type;
     return {bytes{size}, size_of(type) != 0, type};  // filters have no strides
   }
 

@@ -2,7 +2,7 @@
 
 #if __has_include(<cudnn.h>)  // it does not come with the toolkit; without it this header has nothing
 
-#include <deepum/interop/cudnn.hpp>
+#include <deepum/interop/cudnn_shapes.hpp>
 #include <deepum/planning/algorithm_choice.hpp>
 #include <deepum/units.hpp>
 
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace deepum {
@@ -80,26 +81,21 @@ class cudnn_algorithms {
  private:
   using key = std::vector<std::int64_t>;
 
-  static void append(key& to, cudnnTensorDescriptor_t shape) {
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    int dimensions = 0;
-    std::array<int, CUDNN_DIM_MAX> lengths{};
-    std::array<int, CUDNN_DIM_MAX> strides{};
-    check_cudnn(cudnnGetTensorNdDescriptor(shape, CUDNN_DIM_MAX, &type, &dimensions, lengths.data(), strides.data()),
-                "cudnnGetTensorNdDescriptor");
-    to.insert(to.end(), {static_cast<std::int64_t>(type), dimensions});
-    to.insert(to.end(), lengths.begin(), lengths.begin() + dimensions);
-    to.insert(to.end(), strides.begin(), strides.begin() + dimensions);
+  static void append(key& to, cudnnTensorDescriptor_t of) {
+    const tensor_shape s = shape_of(of);
+    to.insert(to.end(), {static_cast<std::int64_t>(s.type), s.dimensions});
+    to.insert(to.end(), s.lengths.begin(), s.lengths.begin() + s.dimensions);
+    to.insert(to.end(), s.strides.begin(), s.strides.begin() + s.dimensions);
   }
-  static void append(key& to, cudnnFilterDescriptor_t shape) {
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    cudnnTensorFormat_t format = CUDNN_TENSOR_NCHW;
-    int dimensions = 0;
-    std::array<int, CUDNN_DIM_MAX> lengths{};
-    check_cudnn(cudnnGetFilterNdDescriptor(shape, CUDNN_DIM_MAX, &type, &format, &dimensions, lengths.data()),
-                "cudnnGetFilterNdDescriptor");
-    to.insert(to.end(), {static_cast<std::int64_t>(type), static_cast<std::int64_t>(format), dimensions});
-    to.insert(to.end(), lengths.begin(), lengths.begin() + dimensions);
+  static void append(key& to, cudnnFilterDescriptor_t of) {
+    const filter_shape s = shape_of(of);
+    to.insert(to.end(), {static_cast<std::int64_t>(s.type), static_cast<std::int64_t>(s.format), s.dimensions});
+    to.insert(to.end(), s.lengths.begin(), s.lengths.begin() + s.dimensions);
+  }
+  static cudnnMathType_t math_of(cudnnConvolutionDescriptor_t how) {
+    cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+    check_cudnn(cudnnGetConvolutionMathType(how, &math), "cudnnGetConvolutionMathType");
+    return math;
   }
   static void append(key& to, cudnnConvolutionDescriptor_t how) {
     int dimensions = 0;
@@ -113,10 +109,8 @@ class cudnn_algorithms {
                 "cudnnGetConvolutionNdDescriptor");
     int groups = 1;
     check_cudnn(cudnnGetConvolutionGroupCount(how, &groups), "cudnnGetConvolutionGroupCount");
-    cudnnMathType_t math = CUDNN_DEFAULT_MATH;
-    check_cudnn(cudnnGetConvolutionMathType(how, &math), "cudnnGetConvolutionMathType");
     to.insert(to.end(), {static_cast<std::int64_t>(mode), static_cast<std::int64_t>(type), groups,
-                         static_cast<std::int64_t>(math), dimensions});
+                         static_cast<std::int64_t>(math_of(how)), dimensions});
     for (const auto& each : {padding, stride, dilation}) {
       to.insert(to.end(), each.begin(), each.begin() + dimensions);
     }
@@ -142,16 +136,26 @@ class cudnn_algorithms {
       found_.erase(it);
       check_cudnn(result, api);
     }
-    for (int i = 0; i < count; ++i) {
-      const Result& r = results[static_cast<std::size_t>(i)];
-      if (r.status == CUDNN_STATUS_SUCCESS && (!deterministic_ || r.determinism == CUDNN_DETERMINISTIC)) {
+    // cuDNN also tries the algorithms with another kind of math than the convolution's. That is no choice here: the
+    // convolution is computed as its descriptor says, and what has no such kernel is found with the other one alone.
+    const cudnnMathType_t math = math_of(how);
+    const auto works = [&](const Result& tried) {
+      return tried.status == CUDNN_STATUS_SUCCESS && (!deterministic_ || tried.determinism == CUDNN_DETERMINISTIC);
+    };
+    const std::span<const Result> all(results.data(), static_cast<std::size_t>(count));
+    for (const Result& r : all) {
+      const bool has_own = std::any_of(all.begin(), all.end(), [&](const Result& other) {
+        return works(other) && other.algo == r.algo && other.mathType == math;
+      });
+      if (works(r) && (r.mathType == math || !has_own)) {
         it->second.push_back({.number = static_cast<int>(r.algo),
                               .time = nanoseconds{std::llround(static_cast<double>(r.time) * 1e6)},
                               .workspace = bytes{r.memory}});
       }
     }
-    std::stable_sort(it->second.begin(), it->second.end(),
-                     [](const layer_algorithm& a, const layer_algorithm& b) { return a.time < b.time; });
+    std::stable_sort(
+        it->second.begin(), it->second.end(),
+        [](const layer_algorithm& this_one, const layer_algorithm& other) { return this_one.time < other.time; });
     return it->second;
   }
 

@@ -93,12 +93,12 @@ namespace detail {
 /// layer in each pass, ahead of the maps that come with it. What lacks room is counted and gets none.
 class step_memory {
  public:
-  step_memory(const choice_net& net, offload chosen, bytes budget)
+  step_memory(const choice_net& net, offload chosen, bytes most)
       : net_(net),
         leaves_(leaving(net, chosen)),
         readers_(readers(net)),
-        budget_(budget),
-        gaps_{{0, budget.count}} {}
+        budget_(most),
+        gaps_{{0, most.count}} {}
 
   /// Plays a step, once.
   /// @param workspace  workspace(layer, part, free): called for each computation in order, gives the workspace that it
@@ -315,10 +315,10 @@ template <class Pick>
                               layer_choice& out) {
   out = {.outcome = outcome, .offload = chosen, .algorithms = chosen_algorithms(net.layers.size())};
   step_memory step(net, chosen, budget);
-  step.play([&](std::size_t layer, convolution_part part, bytes free) {
-    const std::vector<layer_algorithm>& found = net.layers[layer].algorithms[static_cast<std::size_t>(part)];
+  step.play([&](std::size_t of, convolution_part part, bytes free) {
+    const std::vector<layer_algorithm>& found = net.layers[of].algorithms[static_cast<std::size_t>(part)];
     const std::size_t place = pick(found, free);
-    out.algorithms[layer][static_cast<std::size_t>(part)] = place;
+    out.algorithms[of][static_cast<std::size_t>(part)] = place;
     return found[place].workspace;
   });
   out.peak = step.peak();
