@@ -197,6 +197,51 @@ TEST_CASE(
   CHECK(write(2) == std::vector<std::uint32_t>{0, 0});
 }
 
+TEST_CASE("nothing leaves for a launch whose room is there when the contents of the one before it die") {
+  // Two launches with scratch memory of their own, and weights that the third one uses, and the fourth one others.
+  constexpr std::uint32_t each = 16;
+  const block_range first{block_id{0}, each};
+  const block_range second{block_id{each}, each};
+  const block_range weights{block_id{2 * each}, each};
+  const block_range more{block_id{3 * each}, each};
+  for (const bool dies : {true, false}) {
+    CAPTURE(dies);
+    step_description step;
+    for (const block_range blocks : {first, second}) {
+      step.add_launch(nanoseconds{1});
+      step.add_use(blocks, access::overwrite);
+      if (dies || blocks.first != first.first) {
+        step.add_last_use(blocks);
+      }
+    }
+    for (const block_range blocks : {weights, more}) {
+      step.add_launch(nanoseconds{1});
+      step.add_use(blocks, access::read);
+    }
+    block_ledger map(4 * each, location::device(), 2 * each, um_grid);
+    for (std::uint32_t b = 0; b != map.size(); ++b) {
+      map.set_liveness(block_id{b}, liveness::live);
+      map.write_on_host(block_id{b});
+    }
+    step_follower follower(step, {2 * each, nanoseconds{1}, nanoseconds{1}}, 0, map);
+    for (const block_range there : {first, weights}) {
+      for (const block_id b : there) {
+        map.start_arriving(b);
+        map.arrive(b, false);
+        follower.arrived({b, 1});
+      }
+    }
+    follower.issued(0);
+    follower.issued(1);
+    detail::dead_blocks dead;
+    plan p;
+    follower.write(map, 2, 2, dead, p);
+    const auto leave = std::count_if(p.transfers.begin(), p.transfers.end(),
+                                     [](const transfer& c) { return to_string(c) == "evict"; });
+    CHECK((leave == 0) == dies);
+  }
+}
+
 // What leaves behind the first launch of a step, where the first blocks have been on the device until then.
 std::vector<block_range> leaving_behind_first(const step_description& step, std::uint32_t budget, block_ledger& map,
                                               std::uint32_t there) {

@@ -23,7 +23,8 @@ inline namespace v0 {
 ///
 /// First writes get room a few launches ahead. Room comes from dead blocks, then from blocks that the plan does not
 /// know. Where the host keeps a copy and the outward link is idle, blocks that will leave are copied out ahead. If a
-/// launch that could begin next finds no room all the same, the block that is needed last leaves.
+/// launch that could begin next finds no room all the same, and will find none where contents die before it, the block
+/// that is needed last leaves.
 ///
 /// Not synchronised. Cost of a plan: linear in the blocks it moves; a step looks at each block of a launch about once.
 class step_follower {
@@ -204,6 +205,8 @@ class step_follower {
     wanted_.clear();
     for_issued_ = 0;
     urgent_ = 0;
+    std::uint64_t before = now_;  // launches up to here have been looked at for what dies after them
+    std::size_t dying = 0;
     std::size_t next = done_;
     for (;;) {
       for (; next != missing_.size() && wanted_.size() != blocks_each_way_; ++next) {
@@ -212,7 +215,12 @@ class step_follower {
         if (missing && m.at >= now_) {
           want(m);
           for_issued_ += m.at < now_ + issued ? 1 : 0;
-          urgent_ += m.at < now_ + std::min<std::uint64_t>(issued, near) ? 1 : 0;
+          if (m.at < now_ + std::min<std::uint64_t>(issued, near)) {
+            for (; before != m.at; ++before) {
+              dying += dying_after(before);
+            }
+            urgent_ = std::max(urgent_, wanted_.size() - std::min(wanted_.size(), dying));
+          }
           continue;
         }
         if (missing) {  // the launch did without it, and another one may want it
@@ -233,6 +241,16 @@ class step_follower {
       missing_.erase(missing_.begin(), missing_.begin() + static_cast<std::ptrdiff_t>(done_));
       done_ = 0;
     }
+  }
+  // Blocks whose contents die with a launch: the room of those is there for the next one without a copy.
+  [[nodiscard]] std::size_t dying_after(std::uint64_t at) const {
+    const step_segments& step = schedule_.step();
+    std::size_t blocks = 0;
+    for (const std::uint32_t gap : step.gaps_after(schedule_.launch_at(at - now_))) {
+      const step_gap& g = step.gaps()[gap];
+      blocks += g.returns || g.held != 0 ? 0 : step.blocks_of(g).count;
+    }
+    return blocks;
   }
   void want(const missing_block& m) {
     wanted_.push_back(m.block);
@@ -359,7 +377,8 @@ class step_follower {
   sequence<missing_block> found_{};
   sequence<block_id> wanted_{};
   std::size_t for_issued_ = 0;  // of those: for launches that are issued
-  std::size_t urgent_ = 0;      // of those: for launches that could begin next, or that the plan has room for by now
+  // Of those: for launches that could begin next, or that the plan has room for by now, less what dies before them.
+  std::size_t urgent_ = 0;
 };
 
 }  // namespace v0
