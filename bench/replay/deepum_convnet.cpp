@@ -37,7 +37,8 @@ absl::Status run() {
   if (const std::string to = absl::GetFlag(FLAGS_write); !to.empty()) {
     const choice_net described = describe(net, batch, card);
     std::ofstream file(to);
-    file << to_text(make_step(net, batch, card, described, choose_algorithms(described, absl::GetFlag(FLAGS_fastest))));
+    file << to_text(make_step(net, batch, card, described, choose_algorithms(described, absl::GetFlag(FLAGS_fastest))),
+                    "layer times by roofline");
     file.close();
     return file ? absl::OkStatus() : absl::UnknownError(absl::StrCat("cannot write all of '", to, "'"));
   }

@@ -35,7 +35,7 @@ TEST_CASE("the nets have the layers and weights that are published of them") {
 TEST_CASE("a step is read back from its text as it was written, layers and all") {
   for (const std::string_view name : convnet_names()) {
     const workload_description made = step_of(std::string(name).c_str(), 4, true);
-    const workload read = parse_workload("text", to_text(made));
+    const workload read = parse_workload("text", to_text(made, "roofline"));
     const workload built = build_workload("built", made);
     CHECK(read.compute == built.compute);
     CHECK(read.blocks == built.blocks);
