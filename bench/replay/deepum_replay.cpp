@@ -12,10 +12,12 @@
 #include "program/command_line.hpp"
 #include "program/flags.hpp"
 #include "program/json_file.hpp"
+#include "replay/card.hpp"
+#include "replay/derived_workload.hpp"
 #include "replay/oracle.hpp"
 #include "replay/progress_bar.hpp"
-#include "replay/regimes.hpp"
 #include "replay/replay.hpp"
+#include "replay/replay_report.hpp"
 #include "replay/scenario.hpp"
 #include <deepum/policy/make_policy.hpp>
 #include <deepum/trace.hpp>
@@ -65,6 +67,18 @@ ABSL_FLAG(bool, hold, true,
           "launches wait for what is being brought for them; deepum as published does not, so --hold "
           "has no part in it unless --hold_deepum is given");
 ABSL_FLAG(bool, hold_deepum, false, "hold launches back under deepum too");
+ABSL_FLAG(double, batch, 1, "the step with a batch of so many times the recorded size");
+ABSL_FLAG(bool, reuse_addresses, false, "place tensors anew, so that addresses are used again after a free");
+ABSL_FLAG(std::string, card, "",
+          "a profile of a simulated GPU: launches take the time that they would take there, by roofline, and it goes "
+          "instead of --h2d, --d2h and --fault_latency");
+ABSL_FLAG(std::string, recorded_on, "h200_pcie5", "with --card: the profile of the card that the step was recorded on");
+ABSL_FLAG(absl::Duration, launch_latency, absl::Microseconds(10), "with --card: part of each recorded time that stays");
+ABSL_FLAG(double, fault_entries, 0, "with --card: fault records of a block of 2 MiB; 0: as the profile has them");
+ABSL_FLAG(bool, one_at_a_time, false,
+          "one copy at a time, to the device or to the host, as one migration thread makes them that waits for each");
+ABSL_FLAG(bool, driver_makes_room, false,
+          "deepum: prefetches make room on their path, one block at a time, as the driver does it; with --nopre_evict");
 ABSL_FLAG(bool, prefetch, true, "off: for ablations");
 ABSL_FLAG(bool, pre_evict, true, "off: for ablations");
 ABSL_FLAG(bool, invalidate, true, "off: dead contents are moved like live ones, for ablations");
@@ -82,21 +96,6 @@ namespace deepum::replay {
 namespace {
 
 constexpr const char* policies[] = {"ideal", "um", "lru", "vdnn", "vdnn_ext", "deepum", "auto", "oracle"};
-
-struct run_options {
-  std::vector<std::string> policies{};
-  bytes budget{};
-  std::int64_t steps = 0;
-  link_costs costs{};
-  std::shared_ptr<const machine> on{};  ///< null: a device with one link each way
-  std::size_t run_ahead = 1;
-};
-
-struct policy_run {
-  std::string policy{};
-  replay_result result{};
-  double host_seconds = 0;  ///< what the replay took here
-};
 
 absl::StatusOr<std::vector<std::string>> policies_from_flags() {
   if (absl::GetFlag(FLAGS_policy) == "all") return std::vector<std::string>(std::begin(policies), std::end(policies));
@@ -121,6 +120,27 @@ absl::StatusOr<nanoseconds> duration(const char* flag, absl::Duration value) {
   return nanoseconds{absl::ToInt64Nanoseconds(value)};
 }
 
+replay_memory memory_for(const std::string& policy) {
+  const std::string flag = absl::GetFlag(FLAGS_memory);
+  if (flag == "auto") {
+    return policy == "um" || policy == "deepum" ? replay_memory::managed : replay_memory::home_copy;
+  }
+  return flag == "managed" ? replay_memory::managed : replay_memory::home_copy;
+}
+
+// With --card they are those of the card and of the kind of memory.
+link_costs costs_for(const run_options& options, replay_memory memory) {
+  link_costs costs = options.costs;
+  if (options.card != nullptr) {
+    costs = costs_on(*options.card, memory == replay_memory::home_copy, absl::GetFlag(FLAGS_fault_entries));
+    costs.copy_latency = options.costs.copy_latency;
+    costs.fault_overlap = options.costs.fault_overlap;
+  }
+  costs.driver_makes_room = absl::GetFlag(FLAGS_driver_makes_room);
+  if (absl::GetFlag(FLAGS_one_at_a_time)) costs.both_gbps = std::max(costs.h2d_gbps, costs.d2h_gbps);
+  return costs;
+}
+
 absl::StatusOr<run_options> options_from_flags(const workload& w) {
   run_options options{.steps = absl::GetFlag(FLAGS_steps)};
   absl::StatusOr<std::vector<std::string>> chosen = policies_from_flags();
@@ -140,6 +160,7 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
     return absl::InvalidArgumentError(absl::StrFormat("--run_ahead has to be from 0 to 1000000, not %d", run_ahead));
   }
   options.run_ahead = static_cast<std::size_t>(run_ahead);
+  options.lookahead = absl::GetFlag(FLAGS_lookahead).degree;
   options.costs = {.h2d_gbps = absl::GetFlag(FLAGS_h2d), .d2h_gbps = absl::GetFlag(FLAGS_d2h)};
   absl::StatusOr<nanoseconds> latency = duration("copy_latency", absl::GetFlag(FLAGS_copy_latency));
   if (!latency.ok()) return latency.status();
@@ -148,6 +169,14 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
   if (!latency.ok()) return latency.status();
   options.costs.fault_latency = *latency;
   options.costs.fault_overlap = absl::GetFlag(FLAGS_fault_overlap);
+  if (const std::string card = absl::GetFlag(FLAGS_card); !card.empty()) {
+    if (!absl::GetFlag(FLAGS_machine).empty()) {
+      return absl::InvalidArgumentError("--card and --machine both say what copies cost: give one of them");
+    }
+    options.card = &sim::find_profile(card);
+    options.recorded_on = absl::GetFlag(FLAGS_recorded_on);
+    options.costs = costs_for(options, replay_memory::managed);
+  }
   options.budget = absl::GetFlag(FLAGS_budget).of(block_size * w.blocks);
   if (const std::string file = absl::GetFlag(FLAGS_machine); !file.empty()) {
     machine on = read_machine(file);
@@ -181,47 +210,23 @@ policy_options tuning_for(const std::string& policy) {
   tuning.offload = try_parse_offload(absl::GetFlag(FLAGS_offload)).value_or(offload::all);
   tuning.pre_evict = absl::GetFlag(FLAGS_pre_evict);
   tuning.invalidate = absl::GetFlag(FLAGS_invalidate);
+  tuning.driver_makes_room = absl::GetFlag(FLAGS_driver_makes_room);
   tuning.hold_launches = policy == "deepum" ? absl::GetFlag(FLAGS_hold_deepum) : absl::GetFlag(FLAGS_hold);
   return tuning;
-}
-
-replay_memory memory_for(const std::string& policy) {
-  const std::string flag = absl::GetFlag(FLAGS_memory);
-  if (flag == "auto") {
-    return policy == "um" || policy == "deepum" ? replay_memory::managed : replay_memory::home_copy;
-  }
-  return flag == "managed" ? replay_memory::managed : replay_memory::home_copy;
-}
-
-// As the referee counts: the mean of the steps after the second and before the last.
-double steady_ns(const replay_result& result) {
-  const std::size_t n = result.turns.size();
-  const std::size_t first = n > 3 ? 2 : n - 1;
-  const std::size_t last = n > 3 ? n - 1 : n;
-  nanoseconds sum{};
-  for (std::size_t i = first; i != last; ++i)
-    sum += result.turns[i].time;
-  return static_cast<double>(sum.count()) / static_cast<double>(last - first);
-}
-
-std::vector<nanoseconds> times_of(const replay_result& result) {
-  std::vector<nanoseconds> times;
-  for (const replayed_turn& t : result.turns)
-    times.push_back(t.time);
-  return times;
 }
 
 policy_run run_policy(const std::string& policy, const program& what, const run_options& options,
                       schedule_writer* schedule, deepum::trace* trace) {
   const workload& w = *what.workloads.front();
+  const link_costs costs = costs_for(options, memory_for(policy));
   replay_options how{.memory = memory_for(policy),
                      .budget = options.budget,
-                     .costs = options.costs,
+                     .costs = costs,
                      .on = options.on,
                      .run_ahead = options.run_ahead};
   std::unique_ptr<deepum::policy> chooser;
   if (policy == "oracle") {
-    chooser = std::make_unique<oracle_policy>(w, options.budget, options.costs);
+    chooser = std::make_unique<oracle_policy>(w, options.budget, costs);
   } else if (policy == "ideal") {
     chooser = make_policy("auto", {.pre_evict = false});
     how.budget = block_size * what.end_block();
@@ -240,7 +245,7 @@ policy_run run_policy(const std::string& policy, const program& what, const run_
   progress_bar bar{policy, what.turns.size()};
   how.progress = [&](std::size_t turn) { bar.show(turn + 1); };
   const auto begin = std::chrono::steady_clock::now();
-  policy_run run{.policy = policy, .result = replay(what, std::move(chooser), how)};
+  policy_run run{.policy = policy, .memory = memory_for(policy), .result = replay(what, std::move(chooser), how)};
   run.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (trace != nullptr) {
     nanoseconds ended{};
@@ -259,119 +264,32 @@ program repeated(std::shared_ptr<const workload> w, std::int64_t steps) {
   return what;
 }
 
-// How every policy coped with every change.
-std::string table_of(const program& what, const std::vector<policy_run>& runs) {
-  std::string text = absl::StrFormat(
-      "%s\n\npolicy     turn  regime  turns    steady     worst     total  back at 90 %%\n"
-      "                                  [ms]      [ms]      [ms]   in turns\n",
-      what.name);
-  for (const policy_run& r : runs) {
-    for (const regime_report& report : report_regimes(what, times_of(r.result))) {
-      absl::StrAppend(&text,
-                      absl::StrFormat("%-9s %5d %7d %6d %9.2f %9.2f %9.2f   %s\n", r.policy, report.first_turn,
-                                      report.regime, report.turns, static_cast<double>(report.steady.count()) / 1e6,
-                                      static_cast<double>(report.worst.count()) / 1e6,
-                                      static_cast<double>(report.total.count()) / 1e6,
-                                      report.recovered_in ? absl::StrCat(*report.recovered_in) : "never"));
-    }
+// The step of the file, on another card and with another batch where flags say so.
+absl::StatusOr<workload_pointer> step_of(const std::string& path, std::vector<scaled_kernels>& scaled) {
+  workload_pointer w = std::make_shared<const workload>(read_workload(path));
+  for (const std::string& warning : w->warnings)
+    absl::FPrintF(stderr, "deepum-replay: %s\n", warning);
+  if (const std::string card = absl::GetFlag(FLAGS_card); !card.empty()) {
+    const absl::StatusOr<nanoseconds> latency = duration("launch_latency", absl::GetFlag(FLAGS_launch_latency));
+    if (!latency.ok()) return latency.status();
+    w = built(
+        on_card(*w, sim::find_profile(absl::GetFlag(FLAGS_recorded_on)), sim::find_profile(card), *latency, &scaled));
   }
-  return text;
-}
-
-std::string table_of(const workload& w, const run_options& options, const std::vector<policy_run>& runs) {
-  constexpr double gib = 1 << 30;
-  std::string text = absl::StrFormat(
-      "%s: %d launches, footprint %.1f GiB, budget %.1f GiB, %g GB/s in, %g GB/s out, %d steps\n\n", w.name,
-      w.launches.size(), static_cast<double>(w.blocks) / 512, static_cast<double>(options.budget.count) / gib,
-      options.costs.h2d_gbps, options.costs.d2h_gbps, options.steps);
-  absl::StrAppend(
-      &text,
-      "policy         step  of ideal   faults        in       out    stalled |  1st step  2nd step    tables  replay\n"
-      "               [ms]       [%]              [GiB]     [GiB]       [ms] |      [ms]      [ms]     [MiB]     "
-      "[s]\n");
-  for (const policy_run& r : runs) {
-    const auto& turns = r.result.turns;
-    const replayed_turn& middle = turns[turns.size() > 2 ? turns.size() - 2 : turns.size() - 1];
-    const double step = steady_ns(r.result);
-    absl::StrAppend(
-        &text, absl::StrFormat("%-9s %9.3f %9.1f %8d %9.2f %9.2f %10.3f | %9.3f %9.3f %9.2f %7.1f\n", r.policy,
-                               step / 1e6, 100 * static_cast<double>(w.compute.count()) / step, middle.used.faults,
-                               static_cast<double>(middle.used.in().all_bytes()) / gib,
-                               static_cast<double>(middle.used.out().all_bytes()) / gib,
-                               static_cast<double>(middle.used.stalled.count()) / 1e6,
-                               static_cast<double>(turns.front().time.count()) / 1e6,
-                               turns.size() > 1 ? static_cast<double>(turns[1].time.count()) / 1e6 : 0.0,
-                               static_cast<double>(turns.back().used.policy.table_bytes) / (1 << 20), r.host_seconds));
-  }
-  absl::StrAppend(&text,
-                  "\nStep: mean of those after the second and before the last. In, out, faults and stalls: of the "
-                  "last but one.\n");
-  return text;
-}
-
-nlohmann::json json_of(const workload& w, const program& what, const run_options& options,
-                       const std::vector<policy_run>& runs) {
-  const std::optional<std::uint32_t> lookahead = absl::GetFlag(FLAGS_lookahead).degree;
-  nlohmann::json all{{"workload", w.name},
-                     {"program", what.name},
-                     {"launches", w.launches.size()},
-                     {"compute_ns", w.compute.count()},
-                     {"footprint_bytes", (block_size * w.blocks).count},
-                     {"budget_bytes", options.budget.count},
-                     {"h2d_gbps", options.costs.h2d_gbps},
-                     {"d2h_gbps", options.costs.d2h_gbps},
-                     {"copy_latency_ns", options.costs.copy_latency.count()},
-                     {"fault_latency_ns", options.costs.fault_latency.count()},
-                     {"fault_overlap", options.costs.fault_overlap},
-                     {"run_ahead", options.run_ahead},
-                     {"lookahead", lookahead ? nlohmann::json(*lookahead) : nlohmann::json(nullptr)},
-                     {"steps", options.steps},
-                     {"runs", nlohmann::json::array()}};
-  for (const policy_run& r : runs) {
-    nlohmann::json run{{"policy", r.policy},
-                       {"memory", memory_for(r.policy) == replay_memory::managed ? "managed" : "home-copy"},
-                       {"steady_step_ns", steady_ns(r.result)},
-                       {"percent_of_ideal", 100 * static_cast<double>(w.compute.count()) / steady_ns(r.result)},
-                       {"table_bytes", r.result.turns.back().used.policy.table_bytes},
-                       {"replay_seconds", r.host_seconds},
-                       {"steps", nlohmann::json::array()}};
-    for (const replayed_turn& t : r.result.turns) {
-      run["steps"].push_back({{"ns", t.time.count()},
-                              {"faults", t.used.faults},
-                              {"in_bytes", t.used.in().all_bytes()},
-                              {"out_bytes", t.used.out().all_bytes()},
-                              {"discarded_blocks", t.used.discarded},
-                              {"stalled_ns", t.used.stalled.count()},
-                              {"prefetches_used", t.used.prefetches_used},
-                              {"prefetches_late", t.used.prefetches_late},
-                              {"prefetches_wasted", t.used.prefetches_wasted},
-                              {"unprepared_launches", t.used.unprepared_launches},
-                              {"refused_blocks", t.used.refused},
-                              {"predicted", t.used.policy.predicted},
-                              {"mispredicted", t.used.policy.mispredicted},
-                              {"unpredicted", t.used.policy.unpredicted}});
+  if (absl::GetFlag(FLAGS_reuse_addresses)) w = with_addresses_again(*w);
+  if (const double factor = absl::GetFlag(FLAGS_batch); factor != 1) {
+    if (!(factor >= 1e-3 && factor <= 1e3)) {
+      return absl::InvalidArgumentError(absl::StrFormat("--batch has to be from 0.001 to 1000, not %g", factor));
     }
-    if (what.workloads.size() > 1) {
-      for (const regime_report& report : report_regimes(what, times_of(r.result))) {
-        run["regimes"].push_back(
-            {{"regime", report.regime},
-             {"first_turn", report.first_turn},
-             {"turns", report.turns},
-             {"steady_ns", report.steady.count()},
-             {"worst_ns", report.worst.count()},
-             {"total_ns", report.total.count()},
-             {"recovered_in", report.recovered_in ? nlohmann::json(*report.recovered_in) : nlohmann::json(nullptr)}});
-      }
-    }
-    all["runs"].push_back(std::move(run));
+    w = part_of_batch(*w, factor);
   }
-  return all;
+  return w;
 }
 
 absl::Status run(const std::string& path) {
-  const auto w = std::make_shared<const workload>(read_workload(path));
-  for (const std::string& warning : w->warnings)
-    absl::FPrintF(stderr, "deepum-replay: %s\n", warning);
+  std::vector<scaled_kernels> scaled;
+  const absl::StatusOr<workload_pointer> step = step_of(path, scaled);
+  if (!step.ok()) return step.status();
+  const workload_pointer& w = *step;
   const absl::StatusOr<run_options> options = options_from_flags(*w);
   if (!options.ok()) return options.status();
 
@@ -417,7 +335,7 @@ absl::Status run(const std::string& path) {
       kept.push_back(t.get());
     trace::save(trace_path, kept);
   }
-  return json.save(json_of(*w, what, *options, runs));
+  return json.save(json_of(*w, what, *options, runs, scaled));
 }
 
 }  // namespace

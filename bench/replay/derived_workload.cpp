@@ -151,8 +151,23 @@ void keep_part(std::vector<std::uint32_t>& list, double factor) {
   list.resize(kept);
 }
 
-/// The workload with some tensors smaller, and the launches that use them shorter. Addresses stay.
-workload_description smaller(const workload& base, const std::vector<bool>& shrinks, double factor) {
+/// A step with `factor` times the look-ups makes those of as many steps, of all where there are fewer.
+void keep_more(described_launch::lists& lists, double factor) {
+  const std::size_t steps = std::min(static_cast<std::size_t>(std::ceil(factor)), lists.size());
+  described_launch::lists more(lists.size());
+  for (std::size_t i = 0; i != lists.size(); ++i) {
+    for (std::size_t s = 0; s != steps; ++s) {
+      const std::vector<std::uint32_t>& added = lists[(i + s) % lists.size()];
+      more[i].insert(more[i].end(), added.begin(), added.end());
+    }
+    std::sort(more[i].begin(), more[i].end());
+    more[i].erase(std::unique(more[i].begin(), more[i].end()), more[i].end());
+  }
+  lists = std::move(more);
+}
+
+/// The workload with some tensors of another size, and the launches that use them shorter or longer. Addresses stay.
+workload_description resized(const workload& base, const std::vector<bool>& shrinks, double factor) {
   workload_description d = described(base);
   for (std::size_t i = 0; i != d.tensors.size(); ++i) {
     if (shrinks[i]) {
@@ -169,6 +184,10 @@ workload_description smaller(const workload& base, const std::vector<bool>& shri
     for (const workload_operand& o : operands) {
       const auto sparse = d.launches[k].blocks.find(base.tensors[o.tensor].id);
       if (sparse != d.launches[k].blocks.end() && !shrinks[o.tensor]) {
+        if (factor > 1) {
+          keep_more(sparse->second, factor);
+          continue;
+        }
         for (std::vector<std::uint32_t>& list : sparse->second) {
           keep_part(list, factor);
         }
@@ -195,16 +214,23 @@ workload_pointer part_of_batch(const workload& base, double factor) {
       }
     }
   }
-  workload_description d = smaller(base, shrinks, factor);
+  workload_description d = resized(base, shrinks, factor);
   d.name += "/batch " + std::to_string(static_cast<int>(factor * 100)) + "%";
   place(d, {.which = all_but_persistent(base), .taken = base.persistent, .reuse = uses_addresses_again(base)});
   refit_all(d, base, {});
   return built(std::move(d));
 }
 
+workload_pointer with_addresses_again(const workload& base) {
+  workload_description d = described(base);
+  place(d, {.which = all_but_persistent(base), .taken = base.persistent, .reuse = true});
+  refit_all(d, base, {});
+  return built(std::move(d));
+}
+
 workload_pointer half_model(const workload& base) {
   const std::vector<bool> all(base.tensors.size(), true);
-  workload_description d = smaller(base, all, 0.5);
+  workload_description d = resized(base, all, 0.5);
   d.name += "/half";
   place(d, {.which = all, .taken = {}, .from_block = base.end_block, .reuse = uses_addresses_again(base)});
   refit_all(d, base, {});

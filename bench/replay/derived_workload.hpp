@@ -26,7 +26,12 @@ void refit_all(workload_description& d, const workload& base,
 
 /// @name Workloads that are derived from another
 /// @{
+/// With a batch of another size: what does not persist grows or shrinks with it, and so do the times of launches that
+/// use it, but for the gradients of what persists. A larger batch looks up what several recorded steps do.
+/// @param factor  Of the batch; above 0.
 [[nodiscard]] workload_pointer part_of_batch(const workload& base, double factor);
+/// With addresses used again after a free, as a caching allocator uses them, also where each tensor had its own.
+[[nodiscard]] workload_pointer with_addresses_again(const workload& base);
 [[nodiscard]] workload_pointer half_model(const workload& base);
 /// The forward pass of the workload, without what updates the model.
 [[nodiscard]] workload_pointer forward_pass(const workload& base);

@@ -261,6 +261,20 @@ bool gpu::may_be_read(block_id b, location from, bool released) const {
          (from == here() || map_.current(b, from));
 }
 
+// The driver makes room on the path of a command, block by block: whether it is about to.
+bool gpu::waits_for_driver(const operation& op, location from, location to) {
+  const bool makes_room = machine_.driver_makes_room && !keeps_home_copy_ && to == here() && map_.room() == 0;
+  if (!makes_room || op.rest.empty() ||
+      !(map_.nowhere(op.rest.first) || may_be_read(op.rest.first, from, op.what.releases()))) {
+    return false;
+  }
+  if (const std::optional<block_id> victim = next_victim()) {
+    drive_out(*victim);
+    return true;
+  }
+  return map_.leaving() != 0 || running_;
+}
+
 void gpu::work_in(std::uint8_t way) {
   const location to = machine_.places.routes()[way].to;
   lane& mine = lanes_[way];
@@ -273,6 +287,9 @@ void gpu::work_in(std::uint8_t way) {
       advance(op.rest, there.count);
     }
     advance(op.rest, prefix(op.rest, [&](block_id b) { return map_.present(b, to); }).count);
+    if (waits_for_driver(op, from, to)) {
+      return;
+    }
     const std::uint32_t most = std::min({op.rest.count, map_.room(to), links_.most_at_once(way)});
     const block_range fresh = prefix({op.rest.first, to == here() ? most : 0},
                                      [&](block_id b) { return !map_.present(b) && map_.nowhere(b); });

@@ -130,6 +130,7 @@ class gpu {
   void populate(block_range range, std::uint64_t ticket);
   void drop(const transfer& t, std::uint64_t ticket);
   void discard(const transfer& t, std::uint64_t ticket);
+  [[nodiscard]] bool waits_for_driver(const operation& op, location from, location to);
   void work_in(std::uint8_t way);
   void work_out(std::uint8_t way);
   [[nodiscard]] bool may_be_read(block_id b, location from, bool released) const;
@@ -144,6 +145,9 @@ class gpu {
   void serve_fault();
   void end_fault();
   [[nodiscard]] bool make_room_for_fault();
+  /// The block that the driver drives out next; nothing where none can leave now.
+  [[nodiscard]] std::optional<block_id> next_victim() const;
+  void drive_out(block_id victim);
   [[nodiscard]] bool head_misses_more() const;
 
   void try_begin();

@@ -74,7 +74,7 @@ void gpu::end_fault() {
 }
 
 // As the driver does it: the least recently migrated block leaves. It knows nothing of what contents are worth.
-bool gpu::make_room_for_fault() {
+std::optional<block_id> gpu::next_victim() const {
   std::optional<block_id> victim;
   map_.for_each_least_recently_migrated([&](block_id b) {
     if (map_.moving(b) == motion::none && !used_by_head(b)) {
@@ -82,6 +82,22 @@ bool gpu::make_room_for_fault() {
     }
     return !victim;
   });
+  return victim;
+}
+
+// One after another.
+void gpu::drive_out(block_id victim) {
+  const std::optional<std::uint8_t> out = free_route(here(), location::host());
+  if (out && map_.leaving() == 0) {
+    transfer t = transfer::evict(location::host(), reason::make_room, {victim, 1});
+    t.from = here();
+    t.via = *out;
+    begin_copy(t, 0, true);
+  }
+}
+
+bool gpu::make_room_for_fault() {
+  const std::optional<block_id> victim = next_victim();
   if (!victim) {
     return false;  // something is on its way out, or will be
   }
@@ -96,13 +112,7 @@ bool gpu::make_room_for_fault() {
     (void)give_up({*victim, 1}, here(), 0, reason::make_room);
     return true;
   }
-  const std::optional<std::uint8_t> out = free_route(here(), location::host());
-  if (out && map_.leaving() == 0) {
-    transfer t = transfer::evict(location::host(), reason::make_room, {*victim, 1});
-    t.from = here();
-    t.via = *out;
-    begin_copy(t, 0, true);
-  }
+  drive_out(*victim);
   return false;
 }
 

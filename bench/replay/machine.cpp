@@ -301,10 +301,13 @@ machine one_device(bytes budget, const link_costs& costs) {
                      {{location::host(), location::device(), costs.h2d_gbps},
                       {location::device(), location::host(), costs.d2h_gbps}}},
           .names = {"in", "out"},
+          .caps = costs.both_gbps > 0 ? std::vector<link_cap>{{.links = {0, 1}, .gbps = costs.both_gbps}}
+                                      : std::vector<link_cap>{},
           .budget = budget,
           .copy_latency = costs.copy_latency,
           .fault_latency = costs.fault_latency,
-          .fault_overlap = costs.fault_overlap};
+          .fault_overlap = costs.fault_overlap,
+          .driver_makes_room = costs.driver_makes_room};
 }
 
 machine parse_machine(std::string_view source, std::string_view text) { return machine_reader{source, text}.read(); }

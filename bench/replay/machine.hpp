@@ -20,6 +20,8 @@ struct link_costs {
   /// Both directions work while a launch's faults are served: while one block comes, the victim of the next one leaves.
   /// Else one follows the other.
   bool fault_overlap = false;
+  double both_gbps = 0;            ///< both directions together, where that is less than the sum; 0: the sum
+  bool driver_makes_room = false;  ///< as `machine` has it
 };
 
 /// What links carry together at most.
@@ -37,6 +39,9 @@ struct machine {
   nanoseconds copy_latency{2'000};  ///< of each copy, whatever its length
   nanoseconds fault_latency{0};     ///< as `link_costs` has it
   bool fault_overlap = false;
+  /// Managed memory: a copy to the device that finds no room is no reason to leave it out. The least recently migrated
+  /// block that the launch at the head does not use leaves, and then the other one comes, as the driver does it.
+  bool driver_makes_room = false;
 
   /// Of the routes from one place to another together, in 10^9 bytes a second: what one link each would have to do
   /// to be as good while nothing else moves. No link is counted for more than it has.

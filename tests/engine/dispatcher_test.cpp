@@ -41,6 +41,17 @@ TEST_CASE("a prefetch takes only the room there is, and the rest waits for more"
   CHECK(b.issued() == "prefetch(4+1)");
 }
 
+TEST_CASE("where the driver makes room a prefetch does not wait for it, until a plan says otherwise") {
+  bench b(4);
+  deepum::plan p{.driver_makes_room = true, .transfers = {prefetch(blocks(0, 6))}};
+  b.plan(p);
+  CHECK(b.issued() == "prefetch(0+6)");
+  b.settle();
+  CHECK(b.issued().empty());
+  b.plan({prefetch(blocks(10, 2))});
+  CHECK(b.issued().empty());
+}
+
 TEST_CASE("a prefetch leaves out what is resident, arriving or unallocated") {
   bench b(64);
   b.bring(blocks(2));

@@ -206,6 +206,26 @@ TEST_CASE("without pre-eviction room is made in the order of migration, expected
   CHECK(blocks_of(t.d.next_plan().transfers, "evict") == numbers{2, 8});
 }
 
+TEST_CASE("where the driver makes room nothing is evicted ahead, but for what is over the budget") {
+  policy_options o = lookahead(1);
+  o.pre_evict = false;
+  o.driver_makes_room = true;
+  trained t{loop(6, 2), 12, o};
+  t.d.map.set_budget(4);
+  for (const std::uint32_t b : {2U, 8U, 9U}) {
+    t.d.carry_out(transfer::prefetch(location::device(), reason::predicted, blocks(b)));
+  }
+  t.d.fault(0, t.d.issue(silent("k0", {})));
+  plan p = t.d.next_plan();
+  CHECK(p.driver_makes_room);
+  CHECK(blocks_of(p.transfers, "evict").empty());
+  CHECK(blocks_of(p.transfers, "prefetch") == numbers{1, 3});
+  t.d.map.set_budget(3);
+  p = t.d.next_plan();
+  CHECK(blocks_of(p.transfers, "evict") == numbers{2});
+  CHECK(p.transfers[0].why == reason::over_budget);
+}
+
 TEST_CASE("dead contents are discarded, and neither moved nor fetched") {
   for (const bool invalidate : {true, false}) {
     policy_options o = lookahead(1);

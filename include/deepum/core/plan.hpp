@@ -35,12 +35,16 @@ struct driver_hint {
 /// transfers of each link in order; what needs room waits for it.
 struct plan {
   bool supersedes = false;  ///< what earlier plans want and has not been issued is forgotten first
+  /// What is prefetched to the device from now on waits for no room: the driver makes it on the path of the prefetch.
+  /// Said by each plan; on memory that never faults it has no effect.
+  bool driver_makes_room = false;
   std::vector<driver_hint> hints{};
   std::vector<transfer> transfers{};
 
   [[nodiscard]] bool empty() const { return hints.empty() && transfers.empty(); }
   void clear() {
     supersedes = false;
+    driver_makes_room = false;
     hints.clear();
     transfers.clear();
   }

@@ -100,7 +100,8 @@ class dispatcher {
   const engine_options& options_;
   transfer_start start_;
   discards discards_;
-  bool moved_on_ = false;        // a transfer from one queue to another
+  bool moved_on_ = false;           // a transfer from one queue to another
+  bool driver_makes_room_ = false;  // the last plan said so
   std::vector<bool> planned_{};  // blocks that the last plan which superseded others prefetches, or that were cancelled
 };
 

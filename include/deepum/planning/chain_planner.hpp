@@ -25,8 +25,9 @@ inline namespace v0 {
 
 /// What a `chain_planner` may plan.
 struct chain_options {
-  bool pre_evict = true;   ///< false: room is taken as the driver takes it
-  bool invalidate = true;  ///< false: dead contents are moved like live ones
+  bool pre_evict = true;           ///< false: room is taken as the driver takes it
+  bool invalidate = true;          ///< false: dead contents are moved like live ones
+  bool driver_makes_room = false;  ///< prefetches wait for no room (`plan::driver_makes_room`)
 };
 
 /// Chaining (DeepUM, section 4.2): from a page fault through the tables of the executing and the next N launches.
@@ -127,16 +128,20 @@ class chain_planner {
       extend_chain(map.budget());
       wanted = static_cast<std::int64_t>(collect_missing(map));
     }
+    out.driver_makes_room = options_.driver_makes_room;
     if (wanted <= map.room() && map.occupied() <= map.budget()) {
       write_prefetches(map, out, wanted);
       return;
     }
+    if (options_.driver_makes_room) {
+      // For what is on its way in something will leave. More than that is there where the budget has become smaller.
+      const std::int64_t excess = -detail::room_to_come(map) - static_cast<std::int64_t>(map.arriving());
+      (void)make_room(map, {.needed = excess, .excess = excess}, out);
+      write_prefetches(map, out, wanted);
+      return;
+    }
     const std::int64_t room = detail::room_to_come(map);
-    const std::int64_t made =
-        detail::pre_eviction(options_.pre_evict, options_.invalidate)
-            .write(
-                map, {.needed = wanted - room, .excess = -room}, [this](block_id b) { return is_expected(b); },
-                [this](block_id b) { return executing_on(b); }, out);
+    const std::int64_t made = make_room(map, {.needed = wanted - room, .excess = -room}, out);
     write_prefetches(map, out, std::clamp<std::int64_t>(room + made, 0, wanted));
   }
 
@@ -166,6 +171,13 @@ class chain_planner {
   }
 
  private:
+  std::int64_t make_room(const block_map& map, detail::room_request want, plan& out) const {
+    return detail::pre_eviction(options_.pre_evict, options_.invalidate)
+        .write(
+            map, want, [this](block_id b) { return is_expected(b); }, [this](block_id b) { return executing_on(b); },
+            out);
+  }
+
   struct flight {
     launch_id launch{};
     execution_id id{};

@@ -37,7 +37,9 @@ class deepum_policy final : public policy {
         history_(chosen.recognise, predicts),
         tables_(chosen.block_table),
         chains_(history_, tables_, chosen.lookahead.value_or(published_lookahead),
-                {.pre_evict = chosen.pre_evict, .invalidate = chosen.invalidate}) {}
+                {.pre_evict = chosen.pre_evict,
+                 .invalidate = chosen.invalidate,
+                 .driver_makes_room = chosen.driver_makes_room}) {}
 
   [[nodiscard]] std::string_view name() const override { return "deepum"; }
 

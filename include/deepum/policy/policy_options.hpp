@@ -18,7 +18,11 @@ struct policy_options {
   recognition recognise = recognition::adaptive;  ///< `deepum`: when two launches are the same; published: exact
   bool prefetch = true;                           ///< false: for ablations
   bool pre_evict = true;                          ///< false: `deepum` takes room as the driver does, `auto` takes none
-  bool invalidate = true;                         ///< false: dead contents are moved like live ones
+  /// `deepum`, on memory that faults: prefetches do not wait for room, which the driver makes on the path of each: the
+  /// least recently migrated block leaves, then the other one comes. Nothing is evicted ahead. For ablations (DeepUM,
+  /// figure 10).
+  bool driver_makes_room = false;
+  bool invalidate = true;                   ///< false: dead contents are moved like live ones
   bool write_back = true;                   ///< `auto`: blocks are copied out ahead while the link is idle, where the
                                             ///< device can keep them (`block_map::keeps_home_copy`)
   bool hold_launches = true;                ///< false: a launch never waits for what is being brought for it

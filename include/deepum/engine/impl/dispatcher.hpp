@@ -45,6 +45,7 @@ DEEPUM_SEPARATE void dispatcher::issue_urgent() {
 }
 
 DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
+  driver_makes_room_ = made.driver_makes_room && memory_.capabilities().faults;
   const auto brings = [this](const transfer& t) { return t.takes_room() && t.to == state_.ledger.device(); };
   if (made.supersedes) {
     planned_.assign(state_.ledger.size(), false);
@@ -131,7 +132,8 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
     advance(t.blocks, 1);
     return true;
   }
-  const std::uint32_t most = std::min(t.blocks.count, keep ? t.blocks.count : state_.room(to));
+  const bool any_room = keep || (driver_makes_room_ && to == ledger.device());
+  const std::uint32_t most = any_room ? t.blocks.count : std::min(t.blocks.count, state_.room(to));
   if (most == 0) {
     if (t.why != reason::requested || !state_.nothing_executes() || !state_.queues.idle_from(to) ||
         !state_.queues.forgotten.idle()) {
