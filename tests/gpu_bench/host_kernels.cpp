@@ -12,6 +12,7 @@
 
 #include <cublas_v2.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -335,6 +336,18 @@ void compute(float* x, word rounds) {
   for (word i = 0; i < rounds; ++i)
     *x = *x * 0.999F + 1;
 }
+void adamw(float* weight, float* first, float* second, const float* gradient, std::uint64_t n, float rate) {
+  const auto count = static_cast<std::int64_t>(n);
+  in(gradient, count);
+  out(weight, count);
+  out(first, count);
+  out(second, count);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    first[i] = 0.9F * first[i] + 0.1F * gradient[i];
+    second[i] = 0.999F * second[i] + 0.001F * gradient[i] * gradient[i];
+    weight[i] -= rate * first[i] / (std::sqrt(second[i]) + 1e-8F);
+  }
+}
 void fill(word* a, word n, word value) {
   out(a, n);
   for (word i = 0; i < n; ++i)
@@ -361,7 +374,8 @@ void chase(word* a, word n, word* const* where, word m, word value) {
 }  // namespace
 
 const kernels& all() {
-  static const kernels made{tiny, touch_pieces, checksum, read_strided, advance, compute, fill, mix, gather, chase};
+  static const kernels made{tiny,  touch_pieces, checksum, read_strided, advance, compute,
+                            adamw, fill,         mix,      gather,       chase};
   return made;
 }
 
@@ -499,6 +513,7 @@ void deepum_test::register_host_kernels() {
   fake_cuda::register_kernel(k.read_strided);
   fake_cuda::register_kernel(k.advance);
   fake_cuda::register_kernel(k.compute);
+  fake_cuda::register_kernel(k.adamw);
   fake_cuda::register_kernel(k.fill);
   fake_cuda::register_kernel(k.mix);
   fake_cuda::register_kernel(k.gather);

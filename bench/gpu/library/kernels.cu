@@ -50,6 +50,15 @@ __global__ void compute(float* x, word rounds) {
   if (a + b < 0.0F) *x = a;  // never, but the compiler does not know
 }
 
+__global__ void adamw(float* weight, float* first_moment, float* second, const float* gradient, std::uint64_t n,
+                      float rate) {
+  for (std::uint64_t i = first(); i < n; i += step()) {
+    first_moment[i] = 0.9F * first_moment[i] + 0.1F * gradient[i];
+    second[i] = 0.999F * second[i] + 0.001F * gradient[i] * gradient[i];
+    weight[i] -= rate * first_moment[i] / (sqrtf(second[i]) + 1e-8F);
+  }
+}
+
 // What tests/property/random_program.hpp computes on the host.
 __device__ word filled(word i, word value) { return (i * 2654435761U) ^ value; }
 __device__ word mixed(word old, word other, word value) { return old * 3U + (other ^ value) + 1U; }
@@ -78,7 +87,8 @@ __global__ void chase(word* a, word n, word* const* where, word m, word value) {
 }  // namespace
 
 const kernels& all() {
-  static const kernels made{tiny, touch_pieces, checksum, read_strided, advance, compute, fill, mix, gather, chase};
+  static const kernels made{tiny,  touch_pieces, checksum, read_strided, advance, compute,
+                            adamw, fill,         mix,      gather,       chase};
   return made;
 }
 

@@ -28,6 +28,8 @@ struct kernels {
   void (*advance)(word* x, std::uint64_t n, word value);
   /// Each thread multiplies and adds `rounds` times, and touches no memory but one word that it never writes.
   void (*compute)(float* x, word rounds);
+  /// A step of AdamW on the elements of four arrays.
+  void (*adamw)(float* weight, float* first, float* second, const float* gradient, std::uint64_t n, float rate);
   /// The launches of random programs (tests/property/random_program.hpp).
   void (*fill)(word* a, word n, word value);
   void (*mix)(word* a, word n, const word* b, word m, word value);
