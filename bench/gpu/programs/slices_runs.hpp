@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -196,14 +197,10 @@ class slices_runs {
     std::array<float*, slices_shape::arrays> state{};
     for (float*& p : state) {
       p = system.arena().template allocate<float>(n);
-      s.memset(p, &p == &state.back() ? gradient_byte : 0, bytes{n * sizeof(float)});
+      // By the host, so that the first step finds all of it there.
+      const auto view = system.arena().host_overwrite(p, n);
+      std::memset(view.data(), &p == &state.back() ? gradient_byte : 0, n * sizeof(float));
     }
-    s.synchronize();
-    // The first step finds all of it on the host.
-    for (const float* p : state) {
-      system.arena().prefetch(p, bytes{n * sizeof(float)}, location::host());
-    }
-    system.settle(bytes{});
     for (std::int64_t i = 0; i < shape_.steps; ++i) {
       const counters before = system.count();
       const auto began = std::chrono::steady_clock::now();

@@ -22,6 +22,9 @@ namespace detail {
 
 /// Decides which launches of a stream run in slices, and in which ones.
 ///
+/// One that fits is cut where its operands are being uploaded, so that it begins with what has come, and so are the
+/// next ones of its kind, which may find the upload of the next step finished or not.
+///
 /// A launch that recurs is cut in the same places as long as they fit, so that its slices recur, too, and are planned
 /// as the launches of a step.
 ///
@@ -49,13 +52,18 @@ class sliced_launches {
  private:
   static constexpr std::size_t most_remembered = 4096;
   static constexpr unsigned slices_when_checked = 4;
+  static constexpr unsigned launches_after_upload = 4;
 
   void resolve(std::string_view name, dim grid, std::span<sliced_pointer> pointers,
                std::vector<sliced_access>& accesses);
 
+  /// Whether what a launch touches is being uploaded, or was when one of the last launches of its kind was made.
+  [[nodiscard]] bool follows_upload(std::uint64_t shape, std::span<const sliced_access> accesses);
+
   stream_launches& launches_;
   std::vector<byte_interval> watched_{};
-  std::unordered_map<std::uint64_t, slice_cuts> cuts_{};  // by the shape of the signature
+  std::unordered_map<std::uint64_t, slice_cuts> cuts_{};    // by the shape of the signature
+  std::unordered_map<std::uint64_t, unsigned> uploaded_{};  // likewise: launches that are still cut after an upload
 };
 
 }  // namespace detail

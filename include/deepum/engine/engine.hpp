@@ -180,6 +180,8 @@ class engine {
   void upload_written(upload_block which, const std::string& failure);
   /// Whether one of the blocks has not been written.
   [[nodiscard]] bool uploads_on(block_range range);
+  /// Whether there may be any that is not over. No lock.
+  [[nodiscard]] bool uploading() const { return inbox_.uploading(); }
   /// @param reader  For the message. @errors  `status::io_failure` where an upload of one of the blocks has failed.
   void refuse_failed_uploads(block_range range, const std::string& reader);
   /// @}

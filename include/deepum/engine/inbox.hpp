@@ -91,6 +91,8 @@ class inbox {
                                      : launches_ask_.fetch_and(~gate_closed, std::memory_order_relaxed);
     return before != 0;
   }
+  /// Whether an upload is not over.
+  [[nodiscard]] bool uploading() const { return launches_ask_.load(std::memory_order_relaxed) >= one_upload; }
   /// An upload is over, and nothing is known any more of what it could not bring. Until then launches ask, from the
   /// moment on at which it was pushed.
   void upload_over() { launches_ask_.fetch_sub(one_upload, std::memory_order_relaxed); }

@@ -18,7 +18,8 @@ DEEPUM_SEPARATE bool sliced_launches::surely_whole(std::span<const operand> oper
   if (!complete || launches_.recorded) {
     return true;
   }
-  if (launches_.rooms.order || (!back.faults() && back.engine().has_to_ask())) {
+  if (launches_.rooms.order || back.engine().uploading() || !uploaded_.empty() ||
+      (!back.faults() && back.engine().has_to_ask())) {
     return false;
   }
   const std::uint64_t room = back.engine().budget() / back.block();
@@ -44,7 +45,8 @@ DEEPUM_SEPARATE std::optional<slice_cuts> sliced_launches::cut(std::string_view 
   const std::uint64_t all = planner.footprint(all_of(grid));
   std::uint64_t room = back.engine().room_of_launches();
   const bool checked = launches_.rooms.order != nullptr;
-  if (all <= room && !checked) {
+  const bool arriving = follows_upload(signature.shape, accesses);
+  if (all <= room && !checked && !arriving) {
     return std::nullopt;
   }
   watched_.clear();
@@ -60,11 +62,16 @@ DEEPUM_SEPARATE std::optional<slice_cuts> sliced_launches::cut(std::string_view 
     }
   }
   std::optional<slice_cuts> cuts;
-  if (all <= room) {
+  if (all > room) {
+    cuts = planner.cut(room);
+  } else if (arriving) {
+    cuts = planner.cut(all);
+  } else {
     cuts = slice_cuts{grid, planner.smallest().second, 0};
     cuts->places = extent_along(grid, cuts->axis);
-  } else {
-    cuts = planner.cut(room);
+  }
+  if (!cuts && all <= room) {
+    return std::nullopt;
   }
   if (!cuts) {  // it may be what an arena::hold keeps that the launch touches
     room = std::max(room, back.engine().budget() / back.block());
@@ -89,6 +96,26 @@ DEEPUM_SEPARATE std::optional<slice_cuts> sliced_launches::cut(std::string_view 
   }
   cuts_[signature.shape] = *cuts;
   return cuts;
+}
+
+DEEPUM_SEPARATE bool sliced_launches::follows_upload(std::uint64_t shape, std::span<const sliced_access> accesses) {
+  arena_back& back = launches_.rooms.back;
+  const bool arriving =
+      back.engine().uploading() && std::any_of(accesses.begin(), accesses.end(), [&](const sliced_access& a) {
+        return a.offset && back.engine().uploads_on(back.grid().blocks_of(*a.offset, a.size));
+      });
+  if (arriving) {
+    uploaded_[shape] = launches_after_upload;
+    return true;
+  }
+  const auto before = uploaded_.find(shape);
+  if (before == uploaded_.end()) {
+    return false;
+  }
+  if (--before->second == 0) {
+    uploaded_.erase(before);
+  }
+  return true;
 }
 
 DEEPUM_SEPARATE void sliced_launches::resolve(std::string_view name, dim grid, std::span<sliced_pointer> pointers,
