@@ -142,6 +142,40 @@ void launches(benchmark::State& state, const char* policy) {
     }
   }
 }
+// A step as frameworks do it: each launch of its first half allocates its result in stream order, which lives until the
+// launch in the second half that reads it.
+template <class Memory>
+void temporaries(benchmark::State& state, const char* policy) {
+  for (auto _ : state) {
+    try {
+      cuda::device gpu{0, {.faults = cuda::fault_source::none, .chunk = 2_MiB}};
+      arena<Memory> memory{gpu, {.capacity = 2_GiB, .device_budget = 2_GiB, .policy = policy, .log = {}}};
+      stream<Memory> s{memory};
+      float* const weights = memory.template allocate<float>(1 << 20);
+      std::vector<float*> results(launches_of_step / 2, nullptr);
+      measure(
+          state,
+          [&](std::size_t i) {
+            const bool forward = i < results.size();
+            float*& result = results[forward ? i : launches_of_step - 1 - i];
+            if (forward) {
+              result = static_cast<float*>(s.allocate_bytes(bytes{std::uint64_t{1} << (12 + i % 10)}));
+            }
+            s.launch("kernel", 1, 1, 0, kernel, result, reads(weights, 1024), reads(weights, 1024),
+                     std::uint64_t{1024});
+            if (!forward) {
+              s.deallocate(result);
+            }
+          },
+          [&] { memory.memory().detach(); }, [&] { memory.engine().pump(); });
+    } catch (const std::exception& e) {
+      state.SkipWithError(e.what());
+    }
+  }
+}
+void managed_auto_temporaries(benchmark::State& state) { temporaries<cuda::managed_memory>(state, "auto"); }
+void managed_um_temporaries(benchmark::State& state) { temporaries<cuda::managed_memory>(state, "um"); }
+void paged_auto_temporaries(benchmark::State& state) { temporaries<cuda::paged_memory>(state, "auto"); }
 void managed_auto(benchmark::State& state) { launches<cuda::managed_memory>(state, "auto"); }
 void managed_um(benchmark::State& state) { launches<cuda::managed_memory>(state, "um"); }
 void paged_auto(benchmark::State& state) { launches<cuda::paged_memory>(state, "auto"); }
@@ -159,5 +193,8 @@ BENCHMARK(managed_auto)->Apply(sizes);
 BENCHMARK(managed_um)->Apply(sizes);
 BENCHMARK(paged_auto)->Apply(sizes);
 BENCHMARK(paged_um)->Apply(sizes);
+BENCHMARK(managed_auto_temporaries)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(managed_um_temporaries)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(paged_auto_temporaries)->Iterations(1)->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -27,8 +27,8 @@ TRAIN_BOUND = (21.1, 53.7, 75.4)
 # --- what a file says -------------------------------------------------------------------------------------------------
 
 
-def read(name):
-    return json.loads((HERE / f"h200_{name}.json").read_text(encoding="utf-8"))
+def read(name, gpu="h200"):
+    return json.loads((HERE / f"{gpu}_{name}.json").read_text(encoding="utf-8"))
 
 
 def median(run, key):
@@ -248,8 +248,31 @@ def unedited():
     return markdown(["program", "budget", "as it is [ms]", "auto [ms]", "um [ms]", "um / auto"], rows)
 
 
+def pytorch():
+    """Steps of `tests/gpu/programs/train.py`: with PyTorch's own allocator, that of CUDA's pools and that of deepum_torch."""
+    runs = read("pytorch", "h100")["runs"]
+
+    def step(name):
+        times = runs.get(name, {}).get("output", {}).get("ms")
+        return statistics.median(times[len(times) // 2:]) if times else None
+
+    def cell(value, digits=0):
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    rows = []
+    for what, kind in (("eager", "bf16"), ("torch.compile", "compiled")):
+        um = step(f"train_{kind}_um_1200MiB")
+        for memory, name in (("its own", f"train_{kind}_own_1200MiB"), ("pools of CUDA", f"train_{kind}_pools_1200MiB"),
+                             ("deepum_torch", f"train_{kind}_plugged_1200MiB")):
+            auto = step(name)
+            if auto:
+                fits = step(name.replace("1200MiB", "fits_3GiB"))
+                rows.append([what, memory, cell(step(f"train_{kind}")), cell(auto), cell(um), f"{um / auto:.1f}", cell(fits)])
+    return markdown(["mode", "allocator", "as it is [ms]", "auto [ms]", "um, own allocator [ms]", "um / auto", "everything fits [ms]"], rows)
+
+
 TABLES = {f.__name__: f for f in (training, training_in_short, forward_pass, gather, everything_fits, feeds, two_ways, gpt_step, inference,
-                                  two_models, paged_fits, largest_batch, large, unedited)}
+                                  two_models, paged_fits, largest_batch, large, unedited, pytorch)}
 
 
 def main():

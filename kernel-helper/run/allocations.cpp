@@ -68,10 +68,10 @@ CUresult take_memory(CUdeviceptr* out, std::size_t size, bool managed, const ord
                         ? s->arena().allocate_bytes(rounded, alignment)
                         : s->adopted(on->stream, on->kind).stream.allocate_bytes(rounded, alignment);
     *out = reinterpret_cast<CUdeviceptr>(p);
-    s->memory().add({*out, bytes{size}, managed});
+    const bool is_new = s->memory().add({*out, bytes{size}, managed});
     // While all that there is fits, pages are made on the device now instead of by faults of the first launch.
     const deepum::interpose::memory_sizes left = s->memory().sizes();
-    if (!managed && rounded >= deepum::block_size && left.total - left.free <= s->arena().budget()) {
+    if (is_new && !managed && rounded >= deepum::block_size && left.total - left.free <= s->arena().budget()) {
       hint_prefetch(*out, size, false);
     }
     return CUDA_SUCCESS;

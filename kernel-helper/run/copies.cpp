@@ -133,25 +133,25 @@ DEEPUM_ENTRY_2(copy_batch, "cuMemcpyBatchAsync_v2", "_ptsz", "cuMemcpyBatchAsync
                (CUdeviceptr * to, CUdeviceptr* from, std::size_t* sizes, std::size_t count, CUmemcpyAttributes* how,
                 std::size_t* indices, std::size_t ways, CUstream stream),
                {
-                 note_unseen_work();
+                 note_unseen_work("the program copies in batches");
                  return real(to, from, sizes, count, how, indices, ways, stream);
                });
 DEEPUM_ENTRY_2(copy_batch_v1, "cuMemcpyBatchAsync", "_ptsz", "cuMemcpyBatchAsync", 12080,
                (CUdeviceptr * to, CUdeviceptr* from, std::size_t* sizes, std::size_t count, CUmemcpyAttributes* how,
                 std::size_t* indices, std::size_t ways, std::size_t* failed, CUstream stream),
                {
-                 note_unseen_work();
+                 note_unseen_work("the program copies in batches");
                  return real(to, from, sizes, count, how, indices, ways, failed, stream);
                });
 DEEPUM_ENTRY_2(copy_3d_batch_v1, "cuMemcpy3DBatchAsync", "_ptsz", "cuMemcpy3DBatchAsync", 12080,
                (std::size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, std::size_t* failed, unsigned long long flags,
                 CUstream stream),
                {
-                 note_unseen_work();
+                 note_unseen_work("the program copies in batches");
                  return real(count, copies, failed, flags, stream);
                });
 DEEPUM_ENTRY_2(copy_3d_batch, "cuMemcpy3DBatchAsync_v2", "_ptsz", "cuMemcpy3DBatchAsync", 13000,
                (std::size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, unsigned long long flags, CUstream stream), {
-                 note_unseen_work();
+                 note_unseen_work("the program copies in batches");
                  return real(count, copies, flags, stream);
                });

@@ -277,7 +277,7 @@ DEEPUM_ENTRY_2(launch_kernel_ex, "cuLaunchKernelEx", "_ptsz", "cuLaunchKernelEx"
                });
 DEEPUM_ENTRY_1(launch_multi_device, "cuLaunchCooperativeKernelMultiDevice", "cuLaunchCooperativeKernelMultiDevice",
                9000, (CUDA_LAUNCH_PARAMS * list, unsigned count, unsigned flags), {
-                 note_unseen_work();
+                 note_unseen_work("the program launches on several devices at once");
                  return real(list, count, flags);
                });
 DEEPUM_ENTRY_1(module_unload, "cuModuleUnload", "cuModuleUnload", 2000, (CUmodule module), {

@@ -342,7 +342,7 @@ session* current_session() {
       return s;
     }
   }
-  note_unseen_work();  // of another context of the program's
+  note_unseen_work("the program uses a context that it has made itself");
   return nullptr;
 }
 
@@ -425,7 +425,13 @@ void close_session(CUdevice device) {
 
 bool process_is_over() { return process().over.load(); }
 
-void note_unseen_work() { process().unseen.store(true, std::memory_order_relaxed); }
+void note_unseen_work(const char* why) {
+  if (!process().unseen.exchange(true, std::memory_order_relaxed)) {
+    say_once((std::string(why) +
+              ": what is put into streams there is not seen, so that from now on each free waits for the device")
+                 .c_str());
+  }
+}
 bool unseen_work() { return process().unseen.load(std::memory_order_relaxed); }
 bool captures_seen() { return process().captured.load(std::memory_order_relaxed); }
 void note_capture() { process().captured.store(true, std::memory_order_relaxed); }

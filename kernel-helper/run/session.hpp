@@ -120,7 +120,8 @@ class session {
 void close_session(CUdevice device);
 /// Work has been put into streams that the library does not know of: what is given back has to wait for all of the
 /// device.
-void note_unseen_work();
+/// @param why  Begins the line that says so, once.
+void note_unseen_work(const char* why);
 [[nodiscard]] bool unseen_work();
 /// Some stream has been captured since the process began.
 void note_capture();
@@ -161,7 +162,7 @@ CUresult launch_as(session& s, CUstream stream, default_stream kind, std::string
     }
     say_once(e.what());
   }
-  note_unseen_work();
+  note_unseen_work("a launch could not be reported");
   return real();
 }
 

@@ -45,4 +45,15 @@ TEST_CASE("an address is found in its allocation, and not behind it") {
   CHECK_FALSE(m.find(1));
 }
 
+TEST_CASE("memory is new where nothing has been before") {
+  program_memory m(8_MiB);
+  CHECK(m.add({4096, bytes{1000}, false}));
+  CHECK(m.add({8192, bytes{16}, false}));
+  CHECK_FALSE(m.add({6000, bytes{16}, false}));
+  CHECK(m.remove(8192));
+  CHECK_FALSE(m.add({8192, bytes{16}, false}));
+  CHECK(m.remove(8192));
+  CHECK(m.add({8192, bytes{17}, false}));
+}
+
 }  // namespace program_memories

@@ -41,11 +41,16 @@ class program_memory {
   /// @param capacity  Of the arena.
   explicit program_memory(bytes capacity) : capacity_(capacity) {}
 
-  void add(const allocation& a) {
+  /// @returns  Whether some of it lies behind all that was given before, so that nothing has ever been there.
+  bool add(const allocation& a) {
     const std::lock_guard lock(mutex_);
     allocations_[a.address] = a;
     allocated_ += rounded(a.size);
     peak_ = std::max(peak_, allocated_);
+    const std::uint64_t end = a.address + a.size.count;
+    const bool is_new = end > end_of_used_;
+    end_of_used_ = std::max(end_of_used_, end);
+    return is_new;
   }
   /// @returns  Whether an allocation began there.
   bool remove(std::uint64_t address) {
@@ -88,6 +93,7 @@ class program_memory {
   std::map<std::uint64_t, allocation> allocations_{};
   bytes allocated_{};
   bytes peak_{};
+  std::uint64_t end_of_used_ = 0;
 };
 
 }  // namespace interpose
