@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -22,7 +23,7 @@ struct program {
   void launch(std::uint32_t block, access mode, std::uint32_t period, std::int64_t time) {
     launch_record r;
     r.id = launch_id{++count};
-    r.name = "k" + std::to_string(block);
+    r.name = name_of ? name_of(block) : "k" + std::to_string(block);
     r.accesses = {{{block_id{block}, 2}, mode}};
     watch.see({.what = device_event::kind::launch_issued, .record = &r, .period = period}, nanoseconds{now});
     now += time;
@@ -35,6 +36,7 @@ struct program {
   }
 
   step_watch& watch;
+  std::function<std::string(std::uint32_t)> name_of{};  // by block; nothing: k and its number
   std::uint64_t count = 0;
   std::int64_t now = 0;
 };
@@ -52,6 +54,44 @@ TEST_CASE("a step is timed where one recurs") {
   CHECK(w.period() == 3);
   CHECK(w.step_time() == nanoseconds{30});
   CHECK_FALSE(w.workload("w"));  // nothing was recorded
+}
+
+TEST_CASE("a period in which every second step has the same addresses is two steps") {
+  step_watch w(true);
+  program p(w);
+  // Weights stay; what a step makes comes back at the same place in every second one.
+  const auto step = [&](std::uint32_t made, std::uint32_t period) {
+    p.launch(100, access::read, period, 10);
+    p.launch(made, access::overwrite, period, 10);
+    p.launch(110, access::read, period, 10);
+    p.launch(made, access::read, period, 10);
+  };
+  p.name_of = [](std::uint32_t) { return std::string("k"); };
+  for (int i = 0; i < 3; ++i) {
+    step(0, 8);
+    step(20, 8);
+  }
+  CHECK(w.period() == 4);
+  CHECK(w.step_time() == nanoseconds{40});
+  CHECK(w.workload("w")->find("\"kernels\":8") != std::string::npos);  // all that recurs
+}
+
+TEST_CASE("layers that read parameters of their own are no steps, and neither are launches of other names") {
+  for (const bool same_names : {true, false}) {
+    step_watch w(false);
+    program p(w);
+    if (same_names) {
+      p.name_of = [](std::uint32_t) { return std::string("k"); };
+    }
+    for (int i = 0; i < 3; ++i) {
+      for (const std::uint32_t layer : {100U, 110U}) {
+        p.launch(same_names ? layer : 100U, access::read, 4, 10);
+        p.launch(layer - 100, access::overwrite, 4, 10);
+      }
+    }
+    CHECK(w.period() == 4);
+    CHECK(w.step_time() == nanoseconds{40});
+  }
 }
 
 TEST_CASE("the time of a step is the middle one") {

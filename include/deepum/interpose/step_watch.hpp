@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,8 +27,10 @@ namespace interpose {
 /// Watches an arena's events for the step that recurs: how long it takes, and, if wanted, what each of its launches
 /// uses and how long it ran.
 ///
-/// The policy says what recurs (`device_event::period`). A step is timed from its first launch to that of the next one,
-/// as the program issues them, so that only the mean of many means something.
+/// The policy says what recurs (`device_event::period`). Where addresses come back in every second step alone, that is
+/// two steps: parts of one length that launch the same names in order, and begin by reading the same memory, count as
+/// the steps. A step is timed from its first launch to that of the next one, as the program issues them, so that only
+/// the mean of many means something.
 ///
 /// Threads: `see` by one at a time, the rest any.
 class step_watch {
@@ -48,13 +52,14 @@ class step_watch {
   /// Launches of the step that took the program the most time; 0 where none recurred.
   [[nodiscard]] std::uint32_t period() const {
     const std::lock_guard lock(mutex_);
-    return longest().period;
+    const found_step found = longest();
+    return found.period / found.steps;
   }
   /// How long it takes: the median of the last ones. Nothing where none recurred.
   [[nodiscard]] std::optional<nanoseconds> step_time() const {
     const std::lock_guard lock(mutex_);
     const found_step found = longest();
-    return found.period == 0 ? std::nullopt : std::optional<nanoseconds>(found.time);
+    return found.period == 0 ? std::nullopt : std::optional<nanoseconds>(found.time / found.steps);
   }
   /// That step as a workload for `deepum-replay` (format 1, JSON Lines), in blocks. A launch has the least time that it
   /// took in the last steps, so that waiting for blocks is in it as little as can be. Nothing where no step recurred or
@@ -101,16 +106,23 @@ class step_watch {
     std::vector<block_access> accesses{};
     nanoseconds duration{};
   };
+  /// What is compared of a launch.
+  struct shape {
+    std::size_t name = 0;
+    std::vector<block_access> accesses{};
+  };
   /// A step that recurs, or did.
   struct found_step {
     std::uint32_t period = 0;
-    nanoseconds time{};
+    std::uint32_t steps = 1;  ///< of the program, in a period
+    nanoseconds time{};       ///< of a period
     nanoseconds all_time{};
     std::vector<launch> launches{};
   };
   static constexpr std::size_t most_times = 64;
   static constexpr std::size_t most_launches = std::size_t{1} << 17;
   static constexpr std::size_t kept_steps = 4;
+  static constexpr std::uint32_t most_parts = 8;
 
   void issued(const launch_record& record, std::uint32_t period, nanoseconds now) {
     if (period != period_) {
@@ -119,8 +131,14 @@ class step_watch {
       steps_ = 0;
       step_times_.clear();
       counted_ = 0;
+      parts_ = 1;
+      first_period_.clear();
     } else if (period_ != 0 && ++counted_ == period_) {
       counted_ = 0;
+      if (steps_ == 0) {
+        parts_ = parts_of_period();
+        first_period_ = {};
+      }
       ++steps_;
       step_times_.push_back(now - began_);
       if (step_times_.size() > most_times) {
@@ -131,6 +149,9 @@ class step_watch {
       began_ = now;
       first_of_step_ = record.id;
     }
+    if (period_ != 0 && steps_ == 0) {
+      first_period_.push_back({std::hash<std::string>{}(record.name), record.accesses});
+    }
     if (records_) {
       launches_.push_back({record.id, record.name, record.accesses, {}});
       const std::size_t kept = period_ == 0 ? most_launches : (kept_steps + 1) * std::size_t{period_};
@@ -139,6 +160,46 @@ class step_watch {
       }
     }
   }
+  /// How many steps of the program the first period was: the most parts that are alike.
+  [[nodiscard]] std::uint32_t parts_of_period() const {
+    std::uint32_t most = 1;
+    for (std::uint32_t parts = 2; parts <= most_parts && first_period_.size() == period_; ++parts) {
+      if (period_ % parts == 0 && alike(period_ / parts)) {
+        most = parts;
+      }
+    }
+    return most;
+  }
+  [[nodiscard]] bool alike(std::uint32_t length) const {
+    bool moved = false;  // else the policy would have said that the part recurs
+    for (std::size_t i = length; i < first_period_.size(); ++i) {
+      if (first_period_[i].name != first_period_[i - length].name) {
+        return false;
+      }
+      moved = moved || first_period_[i].accesses != first_period_[i - length].accesses;
+    }
+    // A loop over layers has the same names, too, but each layer reads parameters of its own.
+    const std::set<std::uint32_t> first = read_first(0, length);
+    bool same = moved && !first.empty();
+    for (std::size_t from = length; same && from < first_period_.size(); from += length) {
+      same = read_first(from, length) == first;
+    }
+    return same;
+  }
+  /// Ranges that the launches of a part read before any of them writes there, by their first block.
+  [[nodiscard]] std::set<std::uint32_t> read_first(std::size_t from, std::uint32_t length) const {
+    std::set<std::uint32_t> seen;
+    std::set<std::uint32_t> read;
+    for (std::size_t i = from; i != from + length; ++i) {
+      for (const block_access& a : first_period_[i].accesses) {
+        if (seen.insert(a.range.first.value).second && a.mode == access::read) {
+          read.insert(a.range.first.value);
+        }
+      }
+    }
+    return read;
+  }
+
   void finished(const device_event& e) {
     const nanoseconds began = std::max(e.began, last_end_);
     last_end_ = std::max(last_end_, e.at);
@@ -161,6 +222,7 @@ class step_watch {
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
     std::nth_element(sorted.begin(), middle, sorted.end());
     found.period = period_;
+    found.steps = parts_;
     found.time = *middle;
     found.all_time = *middle * static_cast<std::int64_t>(steps_);
     const auto end =
@@ -210,6 +272,8 @@ class step_watch {
   nanoseconds began_{};
   launch_id first_of_step_{};
   std::deque<nanoseconds> step_times_{};
+  std::uint32_t parts_ = 1;  // of the period: steps of the program
+  std::vector<shape> first_period_{};
   std::deque<launch> launches_{};
   nanoseconds last_end_{};
   found_step before_{};
