@@ -83,6 +83,11 @@ ABSL_FLAG(bool, prefetch, true, "off: for ablations");
 ABSL_FLAG(bool, pre_evict, true, "off: for ablations");
 ABSL_FLAG(bool, invalidate, true, "off: dead contents are moved like live ones, for ablations");
 ABSL_FLAG(std::string, offload, "all", "vdnn and vdnn_ext: inputs that leave: none, conv, all or alternate_conv");
+ABSL_FLAG(
+    std::string, harvest, "h,pe,plf,mpf",
+    "harvest: its techniques: h (neighbours), pe (pre-eviction), plf (parallel faults), lpf or mpf (prefetch on one "
+    "path or several); none of them: empty");
+ABSL_FLAG(std::uint32_t, harvesters, 1, "harvest: arenas that use these neighbours, this one among them");
 ABSL_FLAG(std::uint32_t, rows, deepum::block_table_shape{}.rows, "rows of deepum's block tables");
 ABSL_FLAG(std::uint32_t, ways, deepum::block_table_shape{}.ways, "blocks in a row of deepum's block tables");
 ABSL_FLAG(std::uint32_t, successors, deepum::block_table_shape{}.successors,
@@ -95,7 +100,7 @@ ABSL_FLAG(std::string, schedule, "", "file for the schedule, for a referee to ch
 namespace deepum::replay {
 namespace {
 
-constexpr const char* policies[] = {"ideal", "um", "lru", "vdnn", "vdnn_ext", "deepum", "auto", "oracle"};
+constexpr const char* policies[] = {"ideal", "um", "lru", "vdnn", "vdnn_ext", "harvest", "deepum", "auto", "oracle"};
 
 absl::StatusOr<std::vector<std::string>> policies_from_flags() {
   if (absl::GetFlag(FLAGS_policy) == "all") return std::vector<std::string>(std::begin(policies), std::end(policies));
@@ -196,6 +201,13 @@ absl::StatusOr<run_options> options_from_flags(const workload& w) {
     return absl::InvalidArgumentError(
         absl::StrCat("--offload is none, conv, all or alternate_conv, not '", absl::GetFlag(FLAGS_offload), "'"));
   }
+  for (const std::string& part :
+       std::vector<std::string>(absl::StrSplit(absl::GetFlag(FLAGS_harvest), ',', absl::SkipEmpty()))) {
+    constexpr std::string_view known[] = {"h", "pe", "plf", "lpf", "mpf"};
+    if (std::find(std::begin(known), std::end(known), part) == std::end(known)) {
+      return absl::InvalidArgumentError(absl::StrCat("--harvest names h, pe, plf, lpf or mpf, not '", part, "'"));
+    }
+  }
   if (!absl::GetFlag(FLAGS_schedule).empty() && options.policies.size() != 1) {
     return absl::InvalidArgumentError("--schedule is of one policy: choose it with --policy");
   }
@@ -208,6 +220,15 @@ policy_options tuning_for(const std::string& policy) {
   tuning.block_table = {absl::GetFlag(FLAGS_rows), absl::GetFlag(FLAGS_ways), absl::GetFlag(FLAGS_successors)};
   tuning.prefetch = absl::GetFlag(FLAGS_prefetch);
   tuning.offload = try_parse_offload(absl::GetFlag(FLAGS_offload)).value_or(offload::all);
+  const std::vector<std::string> parts = absl::StrSplit(absl::GetFlag(FLAGS_harvest), ',');
+  const auto has = [&](const char* part) { return std::find(parts.begin(), parts.end(), part) != parts.end(); };
+  tuning.harvest.harvesters = absl::GetFlag(FLAGS_harvesters);
+  tuning.harvest.neighbours = has("h");
+  tuning.harvest.pre_evict = has("pe");
+  tuning.harvest.parallel_faults = has("plf");
+  tuning.harvest.prefetch = has("mpf")   ? harvest_parts::prefetcher::multi_path
+                            : has("lpf") ? harvest_parts::prefetcher::local
+                                         : harvest_parts::prefetcher::none;
   tuning.pre_evict = absl::GetFlag(FLAGS_pre_evict);
   tuning.invalidate = absl::GetFlag(FLAGS_invalidate);
   tuning.driver_makes_room = absl::GetFlag(FLAGS_driver_makes_room);

@@ -103,7 +103,7 @@ TEST_CASE("a value that cannot be used is one line, and the program goes on as w
                {"DEEPUM_BUDGET", "0.001%", "less than a block"},
                {"DEEPUM_CHECK", "yes", "neither 1"},
                {"DEEPUM_POLICY", "wrong",
-                "no policy: there are ideal, um, lru, vdnn, vdnn_ext, deepum, auto, and off, which is um"}};
+                "no policy: there are ideal, um, lru, vdnn, vdnn_ext, harvest, deepum, auto, and off, which is um"}};
   for (const auto& c : cases) {
     CAPTURE(std::string(c.name));
     CAPTURE(std::string(c.value));

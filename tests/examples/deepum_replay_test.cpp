@@ -60,7 +60,7 @@ TEST_CASE("bad input gives one clear line and a failure" * doctest::skip(absent(
       {no_launch.path(), "without a launch"},
       {"--offload some" + w, "--offload is none, conv, all or alternate_conv, not 'some'"},
       {"--policy best" + w,
-       "there is no policy 'best'; there are ideal, um, lru, vdnn, vdnn_ext, deepum, auto, oracle and all"},
+       "there is no policy 'best'; there are ideal, um, lru, vdnn, vdnn_ext, harvest, deepum, auto, oracle and all"},
       {"--policy um,,auto" + w, "there is no policy ''"},
       {"--policy um,um" + w, "names 'um' twice"},
       {"--policy um,auto --schedule " + written.path() + w, "--schedule is of one policy"},
@@ -115,13 +115,13 @@ TEST_CASE("all policies run side by side, and the JSON file has what was measure
   CHECK(json["compute_ns"] == 200'000);
   CHECK(json["footprint_bytes"] == 10 * (2 << 20));
   CHECK(json["budget_bytes"] == 7 * (2 << 20));
-  const char* names[] = {"ideal", "um", "lru", "vdnn", "vdnn_ext", "deepum", "auto", "oracle"};
-  REQUIRE(json["runs"].size() == 8);
-  for (std::size_t i = 0; i != 8; ++i) {
+  const char* names[] = {"ideal", "um", "lru", "vdnn", "vdnn_ext", "harvest", "deepum", "auto", "oracle"};
+  REQUIRE(json["runs"].size() == 9);
+  for (std::size_t i = 0; i != 9; ++i) {
     CHECK(o.output.find(names[i]) != std::string::npos);
     const nlohmann::json& r = json["runs"][i];
     CHECK(r["policy"] == names[i]);
-    CHECK(r["memory"] == (i == 1 || i == 5 ? "managed" : "home-copy"));
+    CHECK(r["memory"] == (i == 1 || i == 6 ? "managed" : "home-copy"));
     REQUIRE(r["steps"].size() == 5);
     CHECK(r["steps"][4]["ns"] >= 200'000);
     CHECK(r["percent_of_ideal"].get<double>() <= 100.0);

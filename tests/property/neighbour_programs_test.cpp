@@ -115,7 +115,7 @@ TEST_CASE("random programs give the same memory while a neighbour lends memory a
     const auto program = large_program(seed, {.loop_length = 12, .repetitions = 5, .max_words = 1U << 19});
     CAPTURE(seed);
     const std::uint64_t expected = deepum_test::reference_run{}.run(program);
-    for (const char* policy : {"um", "lru", "deepum", "auto"}) {
+    for (const char* policy : {"um", "lru", "harvest", "deepum", "auto"}) {
       CAPTURE(policy);
       const outcome o = run_beside(program, {policy, n % 3 == 0 ? 8_MiB : 32_MiB, n % 2 == 0, seed});
       REQUIRE(o.sum == expected);

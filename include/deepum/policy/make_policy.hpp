@@ -12,8 +12,8 @@ namespace deepum {
 inline namespace v0 {
 
 /// The policies that `make_policy` knows. `off` is another name for `um`.
-[[nodiscard]] inline constexpr std::array<std::string_view, 7> policy_names() {
-  return {"ideal", "um", "lru", "vdnn", "vdnn_ext", "deepum", "auto"};
+[[nodiscard]] inline constexpr std::array<std::string_view, 8> policy_names() {
+  return {"ideal", "um", "lru", "vdnn", "vdnn_ext", "harvest", "deepum", "auto"};
 }
 
 /// Whether the policy is `lru` in a program that names no layers (`stream::layer`).

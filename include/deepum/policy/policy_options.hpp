@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deepum/planning/harvest_parts.hpp>
 #include <deepum/planning/layer_offload.hpp>
 #include <deepum/prediction/block_table.hpp>
 #include <deepum/prediction/execution_id_table.hpp>
@@ -33,6 +34,7 @@ struct policy_options {
   std::uint32_t max_upcoming_uses = 262144;    ///< `auto`: uses of blocks by those launches, each 16 bytes
   std::uint32_t longest_step = 65536;          ///< `auto`: launches of a step that is planned as a whole; 0: none is
   deepum::offload offload = deepum::offload::all;  ///< `vdnn`, `vdnn_ext`: layers whose inputs go to the host
+  harvest_parts harvest{};                         ///< `harvest`: what it does, for ablations
 };
 
 }  // namespace v0

@@ -3,6 +3,7 @@
 #include <deepum/error.hpp>
 #include <deepum/policy/auto.hpp>
 #include <deepum/policy/deepum.hpp>
+#include <deepum/policy/harvest.hpp>
 #include <deepum/policy/ideal.hpp>
 #include <deepum/policy/lru.hpp>
 #include <deepum/policy/make_policy.hpp>
@@ -34,6 +35,9 @@ inline namespace v0 {
   }
   if (name == "vdnn_ext") {
     return std::make_unique<vdnn_policy>(vdnn_policy::layer_end::computation, options);
+  }
+  if (name == "harvest") {
+    return std::make_unique<harvest_policy>(options);
   }
   if (name == "deepum") {
     return std::make_unique<deepum_policy>(options);
