@@ -6,6 +6,7 @@
 #include <deepum/arena/enqueuing.hpp>
 #include <deepum/arena/kernel_arguments.hpp>
 #include <deepum/arena/recorded_graph.hpp>
+#include <deepum/arena/run_in_slices.hpp>
 #include <deepum/arena/slice_arguments.hpp>
 #include <deepum/arena/sliced_launches.hpp>
 #include <deepum/arena/stream_copies.hpp>
@@ -20,7 +21,6 @@
 #include <deepum/upload.hpp>
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -378,7 +378,7 @@ class stream {
                       dim block, unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::argument_reader<sizeof...(Args)> reader(name);
     [[maybe_unused]] const auto offset_of = [&](const void* first_byte) {
-      return offset_of_argument(name, reader.position(), first_byte);
+      return launches_.offset_of_argument(name, reader.position(), first_byte);
     };
     (reader.template read<Parameters>(static_cast<const std::decay_t<Args>&>(args), offset_of), ...);
     detail::open_launch opened(launches_, name, reader.signature(), reader.operands(), reader.complete());
@@ -390,8 +390,8 @@ class stream {
   launch_id launch_sliced(detail::parameter_list<Parameters...> types, std::string_view name, dim grid, dim block,
                           unsigned shared, const Kernel& kernel, Args&&... args) {
     detail::check_shapes(name, grid, args...);
-    return in_slices(
-        types, name, detail::slices_of{grid},
+    return detail::run_in_slices(
+        launches_, slices_, types, name, detail::slices_of{grid},
         [&](const grid_slice& slice, const auto&... /*own*/) {
           native_.launch(slice.blocks, block, shared, kernel, slice,
                          detail::kernel_argument<Parameters>(detail::whole_argument(std::forward<Args>(args)))...);
@@ -401,65 +401,13 @@ class stream {
   template <class... Parameters, class Kernel, class... Args>
   launch_id launch_pieces(detail::parameter_list<Parameters...> types, const detail::pieces_of& pieces,
                           const Kernel& kernel, const Args&... args) {
-    return in_slices(
-        types, pieces.name(), pieces,
+    return detail::run_in_slices(
+        launches_, slices_, types, pieces.name(), pieces,
         [&](const grid_slice& piece, auto&&... own) {
           native_.launch(pieces.grid_of(piece), pieces.threads(), pieces.shared(), kernel,
                          detail::kernel_argument<Parameters>(std::move(own))...);
         },
         args...);
-  }
-  /// @param cut      `slices_of` or `pieces_of`.
-  /// @param enqueue  Gets a slice and what each argument is there.
-  template <class... Parameters, class Cut, class Enqueue, class... Args>
-  launch_id in_slices(detail::parameter_list<Parameters...> /*of the kernel*/, std::string_view name, const Cut& cut,
-                      const Enqueue& enqueue, const Args&... args) {
-    const auto run = [&](const grid_slice& slice, const auto& reader, auto&&... own) {
-      detail::open_launch opened(
-          launches_, name, reader.signature(), reader.operands(), reader.complete(), false,
-          slice == detail::all_of(slice.grid) ? std::span<const detail::byte_interval>() : slices_.watched());
-      enqueue(slice, std::move(own)...);
-      return opened.issued();
-    };
-    const auto read = [&](const grid_slice& slice, const auto&... own) {
-      detail::argument_reader<sizeof...(Args)> reader(name);
-      const auto offset_of = [&](const void* first_byte) {
-        return offset_of_argument(name, reader.position(), first_byte);
-      };
-      (reader.template read<Parameters>(own, offset_of), ...);
-      reader.read(slice, offset_of);
-      return reader;
-    };
-    const auto with = [&](const grid_slice& slice, auto... own) {
-      return run(slice, read(slice, own...), std::move(own)...);
-    };
-    const grid_slice all = detail::all_of(cut.grid());
-    const auto whole = read(all, cut.template own<Parameters>(detail::whole_argument(args), all)...);
-    if (!slices_.surely_whole(whole.operands(), whole.complete())) {
-      std::array<detail::sliced_pointer, sizeof...(Args)> pointers{detail::pointer_of<Parameters>(args)...};
-      if (const auto cuts = slices_.cut(name, whole.signature(), cut.grid(), pointers)) {
-        return [&]<std::size_t... I>(std::index_sequence<I...>) {
-          launch_id made{};
-          for (std::size_t each = 0; each != cuts->size(); ++each) {
-            const grid_slice slice = (*cuts)[each];
-            made =
-                with(slice, cut.template own<Parameters>(detail::narrowed(args, pointers[I].access, slice), slice)...);
-          }
-          return made;
-        }(std::index_sequence_for<Args...>{});
-      }
-    }
-    return run(all, whole, cut.template own<Parameters>(detail::whole_argument(args), all)...);
-  }
-  /// Where an argument of a launch lies in the arena; nothing where it does not.
-  /// @errors  Those of an argument that lies in another arena.
-  [[nodiscard]] std::optional<bytes> offset_of_argument(std::string_view name, std::size_t position,
-                                                        const void* first_byte) const {
-    const std::optional<bytes> place = launches_.rooms.front.offset_of(first_byte);
-    if (!place) {
-      launches_.rooms.launches.refuse_other_arena(name, "argument", position, first_byte);
-    }
-    return place;
   }
   /// Whether an upload does what a copy would. What the program enqueues in this stream by itself is ordered behind
   /// launches alone.

@@ -1,100 +1,21 @@
 // Launches in slices on the simulated GPU, on both kinds of memory: the same bits, within the budget, at the rate of
-// the link, and refused in words where a description is wrong.
+// the link, and the same slices in each step.
 
-#include "support/failure.hpp"
-#include <deepum/deepum.hpp>
+#include "arena/sliced_program.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace sliced_launches_test {
 
-using namespace deepum;
-using namespace deepum::literals;
-using deepum::access;  // not that of POSIX
-using deepum_test::failure;
-using deepum_test::mentions;
-using word = std::uint32_t;
-using paged = sim::paged_memory;
-using managed = sim::managed_memory;
-
-constexpr std::size_t words_of(bytes n) { return n.count / sizeof(word); }
-
-template <class Memory>
-struct machine {
-  explicit machine(bytes budget = 8_MiB, bool checked = false, const std::string& policy = "auto")
-      : gpu(sim::find_profile("h200_pcie5"), {.memory = 256_MiB}),
-        memory(gpu, {.capacity = 512_MiB, .device_budget = budget, .policy = policy, .checked = checked, .log = {}}),
-        s(std::make_unique<stream<Memory>>(memory)) {}
-  word* filled(std::size_t n, word from) {
-    word* const p = memory.template allocate<word>(n);
-    const auto view = memory.host_overwrite(p, n);
-    for (std::size_t i = 0; i < n; ++i) {
-      view[i] = from + static_cast<word>(i);
-    }
-    return p;
-  }
-  std::vector<word> read(const word* p, std::size_t n) {
-    s->synchronize();
-    const auto view = memory.host_read(p, n);
-    return {view.begin(), view.end()};
-  }
-  std::uint64_t launches() { return memory.statistics().launches; }
-
-  sim::device gpu;
-  arena<Memory> memory;
-  std::unique_ptr<stream<Memory>> s;
-};
-
-constexpr std::size_t per_block = 1024;  // words that a thread block has
-
-struct range {
-  std::size_t begin = 0;
-  std::size_t count = 0;
-};
-range words_in(const grid_slice& at, std::size_t n) {
-  const std::size_t begin = std::min(n, at.begin.x * per_block);
-  return {begin, std::min(n, (at.begin.x + at.blocks.x) * per_block) - begin};
-}
-
-/// y += x, with what a thread block knows of the grid in its first word.
-const sim::kernel add{
-    [](grid_slice at, word* y, const word* x, std::size_t n) {
-      at.for_each_block([&](dim b) {
-        const std::size_t begin = b.x * per_block;
-        y[begin] += at.grid.x * 1000 + b.x;
-        for (std::size_t i = begin; i < std::min(n, begin + per_block); i += 64) {
-          y[i] += x[i];
-        }
-      });
-    },
-    [](sim::work& w, const grid_slice& at, word* y, const word* x, std::size_t n) {
-      const range r = words_in(at, n);
-      w.reads(x + r.begin, r.count * sizeof(word)).updates(y + r.begin, r.count * sizeof(word)).flops(1e6);
-    }};
-template <class Memory>
-void launch_add(machine<Memory>& m, word* y, const word* x, std::size_t n) {
-  m.s->launch("add", static_cast<unsigned>((n - 1) / per_block + 1), 1024, 0, sliced(add),
-              by_x(updates(y, n), per_block), by_x(reads(x, n), per_block), n);
-}
-std::vector<word> added(std::size_t n, word y, word x) {
-  std::vector<word> all(n);
-  const std::size_t blocks = (n - 1) / per_block + 1;
-  for (std::size_t i = 0; i < n; ++i) {
-    all[i] = y + static_cast<word>(i) + (i % 64 == 0 ? x + static_cast<word>(i) : 0) +
-             (i % per_block == 0 ? static_cast<word>(blocks * 1000 + i / per_block) : 0);
-  }
-  return all;
-}
+using namespace slices_of_tests;
 
 TEST_CASE_TEMPLATE("a launch of more than the budget runs in slices and has the bits of the whole one", Memory, managed,
                    paged) {
@@ -296,178 +217,6 @@ TEST_CASE("slices are the same ones in each step, though the budget varies a lit
   CHECK(counts[2] == counts[0]);
   CHECK(counts[3] >= counts[0]);
   CHECK(counts[4] == counts[3]);
-}
-
-TEST_CASE_TEMPLATE("what cannot be cut is one launch", Memory, managed, paged) {
-  machine<Memory> m;
-  const std::size_t n = words_of(2_MiB);
-  word* const y = m.filled(n, 5);
-  word* const x = m.filled(n, 77);
-  SUBCASE("a grid of one thread block that does not fit") {
-    const std::size_t large = words_of(12_MiB);
-    word* const p = m.filled(large, 1);
-    const sim::kernel first{[](grid_slice, word* a) { *a = 7; },
-                            [](sim::work& w, const grid_slice&, word* a) { w.updates(a, sizeof(word)); }};
-    const auto launch = [&] { m.s->launch("first", 1, 1, 0, sliced(first), by_x(updates(p, large), large)); };
-    if constexpr (std::is_same_v<Memory, paged>) {
-      CHECK(mentions(failure(status::out_of_device_memory, launch), "launch 'first' touches 12582912 bytes"));
-    } else {
-      launch();
-      CHECK(m.read(p, 1) == std::vector<word>{7});
-    }
-  }
-  SUBCASE("slices that do not fit, however small") {
-    const std::size_t large = words_of(12_MiB);
-    word* const p = m.filled(large, 1);
-    const auto launch = [&] {
-      m.s->launch("add", static_cast<unsigned>(n / per_block), 1024, 0, sliced(add), everywhere(updates(p, large)),
-                  by_x(reads(x, n), per_block), n);
-    };
-    if constexpr (std::is_same_v<Memory, paged>) {
-      const std::string why = failure(status::out_of_device_memory, launch);
-      CHECK(mentions(why, "the smallest slices that the descriptions of its operands allow touch"));
-      CHECK(mentions(why, "the budget is 8388608"));
-    } else {
-      launch();
-      CHECK(m.launches() == 1);
-    }
-  }
-  SUBCASE("what may touch more than it declares") {
-    const sim::kernel hidden{[](grid_slice, word* a, void**) { *a = 7; },
-                             [](sim::work& w, const grid_slice&, word* a, void**) { w.updates(a, sizeof(word)); }};
-    void** none = nullptr;
-    m.s->launch("hidden", static_cast<unsigned>(n / per_block), 1, 0, sliced(hidden), by_x(updates(y, n), per_block),
-                none);
-    CHECK(m.launches() == 1);
-  }
-  CHECK(m.read(x, 1) == std::vector<word>{77});  // all lives on
-  launch_add(m, y, x, n);
-  m.s->synchronize();
-}
-
-TEST_CASE("a launch is checked as a whole before its first slice runs") {
-  machine<paged> m;
-  const std::size_t n = words_of(12_MiB);
-  word* const y = m.filled(n, 5);
-  word* const x = m.filled(n, 77);
-  const auto launch = [&](auto y_is, auto x_is, unsigned grid) {
-    m.s->launch("add", grid, 1024, 0, sliced(add), y_is, x_is, n);
-  };
-  constexpr unsigned blocks = words_of(12_MiB) / per_block;
-  CHECK(mentions(failure(status::invalid_argument,
-                         [&] { launch(by_x(updates(y, n), per_block, 1), by_x(reads(x, n), per_block), blocks); }),
-                 "launch 'add': argument 1, which it describes by_x, is written and has a halo"));
-  CHECK(mentions(failure(status::invalid_argument,
-                         [&] { launch(by_x(updates(y, n), per_block), by_x(reads(x, n), 4 * per_block), blocks); }),
-                 "argument 2"));
-  CHECK(mentions(failure(status::invalid_argument,
-                         [&] { launch(by_x(updates(y, n), per_block), by_x(reads(x, n), per_block), blocks / 2); }),
-                 "does not reach all"));
-  CHECK(mentions(
-      failure(status::invalid_argument, [&] { launch(by_x(updates(y, n), 0), by_x(reads(x, n), per_block), blocks); }),
-      "has no elements for each place"));
-  CHECK(mentions(failure(status::invalid_argument,
-                         [&] { launch(by_x(updates(y, n + 9), per_block), by_x(reads(x, n), per_block), blocks + 1); }),
-                 "launch 'add'"));
-  m.memory.mark_inactive(x, bytes{n * sizeof(word)});
-  CHECK(mentions(failure(status::invalid_argument, [&] { launch_add(m, y, x, n); }), "launch 'add' reads"));
-  CHECK(m.launches() == 0);
-  // Without a size an operand is its allocation.
-  m.memory.mark_active(x, bytes{n * sizeof(word)});
-  {
-    const auto again = m.memory.host_overwrite(x, n);
-    std::fill(again.begin(), again.end(), word{1});
-  }
-  launch(by_x(typed_operand<word>{y}, per_block), by_x(reads(x), per_block), blocks);
-  CHECK(m.launches() > 1);
-  m.s->synchronize();
-}
-
-TEST_CASE_TEMPLATE("checked mode runs slices though all fits, and finds what is written to another one", Memory,
-                   managed, paged) {
-  machine<Memory> m(64_MiB, true);
-  const std::size_t n = words_of(4_MiB);
-  word* const y = m.filled(n, 5);
-  word* const x = m.filled(n, 77);
-  const std::uint64_t before = m.launches();
-  launch_add(m, y, x, n);
-  CHECK(m.launches() - before == 4);
-  CHECK(m.read(y, n) == added(n, 5, 77));
-  const sim::kernel shifted{[](grid_slice at, word* a, std::size_t words) {
-                              const range r = words_in(at, words);
-                              a[(r.begin + r.count) % words] = 1;  // the first of the next slice
-                            },
-                            [](sim::work& w, const grid_slice& at, word* a, std::size_t words) {
-                              const range r = words_in(at, words);
-                              w.updates(a + r.begin, r.count * sizeof(word));
-                              w.updates(a + (r.begin + r.count) % words, sizeof(word));
-                            }};
-  const std::size_t small = words_of(256_KiB);  // all slices are in one block of memory
-  const auto launch = [&] {
-    m.s->launch("shifted", static_cast<unsigned>(small / per_block), 256, 0, sliced(shifted),
-                by_x(updates(y, small), per_block), small);
-  };
-  CHECK(mentions(failure(status::wrong_declaration, launch),
-                 "launch 'shifted' wrote to elements that belong to another slice"));
-}
-
-TEST_CASE_TEMPLATE("a slice begins when its part of an upload has come, though all fits", Memory, managed, paged) {
-  const std::size_t n = words_of(64_MiB);
-  std::vector<word> source(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    source[i] = static_cast<word>(i);
-  }
-  // Computes about as long as its words travel.
-  const sim::kernel triple{[](grid_slice at, word* a, std::size_t words) {
-                             const range r = words_in(at, words);
-                             for (std::size_t i = r.begin; i < r.begin + r.count; ++i)
-                               a[i] *= 3;
-                           },
-                           [](sim::work& w, const grid_slice& at, word* a, std::size_t words) {
-                             const range r = words_in(at, words);
-                             w.updates(a + r.begin, r.count * sizeof(word)).flops(4e3 * static_cast<double>(r.count));
-                           }};
-  const auto run = [&](bool parts, bool once_more) {
-    machine<Memory> m(128_MiB);
-    word* const a = m.filled(n, 5);
-    m.s->synchronize();
-    const auto launch = [&] {
-      const unsigned blocks = words_of(64_MiB) / per_block;
-      if (parts) {
-        m.s->launch("triple", blocks, 1024, 0, sliced(triple), by_x(updates(a, n), per_block), n);
-      } else {
-        m.s->launch("triple", blocks, 1024, 0, triple, detail::all_of(dim{blocks}), updates(a, n), n);
-      }
-    };
-    const nanoseconds began = m.gpu.now();
-    const upload coming = m.s->upload(a, borrowed(source.data()), n);
-    launch();
-    m.s->synchronize();
-    const nanoseconds took = m.gpu.now() - began;
-    std::vector<word> expected(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      expected[i] = 3 * static_cast<word>(i);
-    }
-    CHECK(m.read(a, n) == expected);
-    if (once_more) {
-      std::vector<std::uint64_t> counts;
-      for (int i = 0; i < 6; ++i) {
-        const std::uint64_t before = m.launches();
-        launch();
-        counts.push_back(m.launches() - before);
-      }
-      m.s->synchronize();
-      CHECK(counts[0] == 8);  // as before, so that a step that recurs is the same one
-      CHECK(counts[3] == 8);
-      CHECK(counts[4] == 1);
-    }
-    return took;
-  };
-  const nanoseconds whole = run(false, false);
-  const nanoseconds parts = run(true, true);
-  CAPTURE(whole.count());
-  CAPTURE(parts.count());
-  CHECK(parts < whole * 3 / 4);
 }
 
 TEST_CASE("a recorded launch is one, and so is one that is captured; a layer and a call may have slices") {

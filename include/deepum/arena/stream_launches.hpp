@@ -14,6 +14,7 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +52,17 @@ struct stream_launches {
   /// See `stream::layer`.
   [[nodiscard]] in_layer layer(const named_layer& what);
   [[nodiscard]] launch_signature signature_of(std::string_view name, std::span<const operand> operands) const;
+  /// Where an argument of a launch lies in the arena; nothing where it does not.
+  /// @param position  Of the argument, counted from 1.
+  /// @errors          Those of an argument that lies in another arena.
+  [[nodiscard]] std::optional<bytes> offset_of_argument(std::string_view name, std::size_t position,
+                                                        const void* first_byte) const {
+    const std::optional<bytes> place = rooms.front.offset_of(first_byte);
+    if (!place) {
+      rooms.launches.refuse_other_arena(name, "argument", position, first_byte);
+    }
+    return place;
+  }
   /// Whether the program captures what is launched, which then runs later.
   [[nodiscard]] bool captured() const { return rooms.back.faults() && queue.capturing(); }
   /// In checked mode what fails behind a launch that broke the device names that launch.
