@@ -91,6 +91,10 @@ TEST_CASE("a launch is checked as a whole before its first slice runs") {
   m.memory.mark_inactive(x, bytes{n * sizeof(word)});
   CHECK(mentions(failure(status::invalid_argument, [&] { launch_add(m, y, x, n); }), "launch 'add' reads"));
   CHECK(m.launches() == 0);
+  m.memory.mark_active(x, bytes{n * sizeof(word)});
+  m.memory.mark_inactive(x + n / 2, bytes{n / 2 * sizeof(word)});  // what the first slices read is there
+  CHECK(mentions(failure(status::invalid_argument, [&] { launch_add(m, y, x, n); }), "launch 'add' reads"));
+  CHECK(m.launches() == 0);
   // Without a size an operand is its allocation.
   m.memory.mark_active(x, bytes{n * sizeof(word)});
   {

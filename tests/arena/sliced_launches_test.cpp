@@ -238,15 +238,30 @@ TEST_CASE("a recorded launch is one, and so is one that is captured; a layer and
   CHECK(m.read(y, n) == added(n, 5, 77));
 }
 
-TEST_CASE("slices fit beside what a hold keeps") {
-  machine<paged> m;
-  const std::size_t n = words_of(12_MiB);
-  word* const kept = m.filled(words_of(2_MiB), 1);
+TEST_CASE("slices fit beside what a hold keeps, and may use it") {
+  machine<paged> m(16_MiB);
+  const std::size_t kept_words = words_of(8_MiB);
+  word* const kept = m.filled(kept_words, 1);
+  const std::size_t n = words_of(6_MiB);
   word* const y = m.filled(n, 5);
   word* const x = m.filled(n, 77);
-  const auto held = m.memory.hold({reads(kept, words_of(2_MiB))});
-  launch_add(m, y, x, n);
+  const auto held = m.memory.hold({reads(kept, kept_words)});
+  const std::uint64_t before = m.launches();
+  launch_add(m, y, x, n);  // fits the budget, and not beside the hold
+  CHECK(m.launches() - before > 1);
   CHECK(m.read(y, n) == added(n, 5, 77));
+  const sim::kernel look_up{[](grid_slice at, word* a, const word* table, std::size_t words) {
+                              const range r = words_in(at, words);
+                              for (std::size_t i = r.begin; i < r.begin + r.count; ++i)
+                                a[i] = table[i % 1000];
+                            },
+                            [](sim::work& w, const grid_slice& at, word* a, const word* table, std::size_t words) {
+                              const range r = words_in(at, words);
+                              w.overwrites(a + r.begin, r.count * sizeof(word)).reads(table, 1000 * sizeof(word));
+                            }};
+  m.s->launch("look_up", static_cast<unsigned>(n / per_block), 256, 0, sliced(look_up),
+              by_x(overwrites(y, n), per_block), everywhere(reads(kept, kept_words)), n);
+  CHECK(m.read(y, 1000) == m.read(kept, 1000));
 }
 
 }  // namespace sliced_launches_test

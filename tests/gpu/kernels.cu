@@ -1,3 +1,5 @@
+#include <deepum/grid_slice.hpp>
+
 #include <cstdint>
 
 namespace gpu_kernels {
@@ -13,6 +15,17 @@ __global__ void mix(std::uint32_t* to, const std::uint32_t* from, std::uint64_t 
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
     to[i] = to[i] * 3 + from[i];
+  }
+}
+
+__global__ void neighbours(deepum::grid_slice at, std::uint32_t* out, const std::uint32_t* in, std::uint64_t n) {
+  const uint3 b = at.block();
+  const std::uint32_t number = (b.z * at.grid.y + b.y) * at.grid.x + b.x;
+  const std::uint64_t row = (std::uint64_t{b.z} * at.grid.y + b.y) * n;
+  for (std::uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const std::uint32_t above = b.y > 0 ? in[row - n + i] : 0;
+    const std::uint32_t below = b.y + 1 < at.grid.y ? in[row + n + i] : 0;
+    out[row + i] = above + below + number;
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deepum/grid_slice.hpp>
+
 #include <cstdint>
 
 /// Kernels of the tests on a GPU. In a translation unit of their own, so that tests are compiled by the host compiler;
@@ -10,6 +12,10 @@ namespace gpu_kernels {
 void fill(std::uint32_t* x, std::uint32_t first, std::uint32_t step, std::uint64_t n);
 /// to[i] = to[i] * 3 + from[i]
 void mix(std::uint32_t* to, const std::uint32_t* from, std::uint64_t n);
+/// Each thread block (x, y, z) of a grid {1, rows, depth}: out[z][y][i] = in[z][y - 1][i] + in[z][y + 1][i] + the
+/// number of the thread block in the whole grid, counted x first. Planes have `rows` rows of `n` words; what is beyond
+/// one is 0.
+void neighbours(deepum::grid_slice at, std::uint32_t* out, const std::uint32_t* in, std::uint64_t n);
 /// One thread adds 1 to a word of each block that `blocks` names. `base` is hidden from the library.
 void touch_blocks(std::uintptr_t base, const std::uint32_t* blocks, std::uint32_t n);
 /// Keeps one multiprocessor busy for a time on the GPU's clock.
