@@ -142,6 +142,9 @@ class http_server : private httplib::Server {
     return port;
   }
 
+  /// The models are there: from now on texts are taken. Until then requests for them, and for the health of the server,
+  /// are answered by 503.
+  void begin_texts() { loading_ = false; }
   /// Serves until `drain` has returned. @returns  Whether it ended because of it.
   bool run() { return listen_after_bind(); }
 
@@ -268,6 +271,7 @@ class http_server : private httplib::Server {
   }
 
   void generate(const httplib::Request& /*request*/, httplib::Response& r, const httplib::ContentReader& reader) {
+    if (loading_) return come_back_later(r, "the models are being loaded");
     const absl::StatusOr<std::string> body = body_of(reader);
     if (!body.ok()) {
       const int status = absl::IsResourceExhausted(body.status())  ? 413
@@ -310,6 +314,7 @@ class http_server : private httplib::Server {
   }
 
   void health(httplib::Response& r) const {
+    if (loading_) return come_back_later(r, "the models are being loaded");
     if (draining_) return come_back_later(r, "the server is shutting down");
     r.status = 200;
     r.set_content("{\"status\":\"ok\"}\n", "application/json");
@@ -317,9 +322,10 @@ class http_server : private httplib::Server {
 
   void all_metrics(httplib::Response& r) const {
     server_metrics::levels now{.waiting = queue_.size(), .in_flight = in_flight_, .connections = open_};
-    device_clock_(now);
+    if (!loading_) device_clock_(now);
     r.status = 200;
-    r.set_content(metrics_.text(now) + arena_text_(), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    r.set_content(metrics_.text(now) + (loading_ ? "# EOF\n" : arena_text_()),
+                  "application/openmetrics-text; version=1.0.0; charset=utf-8");
   }
 
   const http_options options_;
@@ -328,6 +334,7 @@ class http_server : private httplib::Server {
   numbers arena_text_;
   std::function<void(server_metrics::levels&)> device_clock_;
   std::atomic<bool> draining_{false};
+  std::atomic<bool> loading_{true};
   std::atomic<std::size_t> in_flight_{0};
   std::atomic<std::size_t> open_{0};
 };

@@ -4,17 +4,23 @@
 #include "../train_gpt/options.hpp"
 #include "../train_gpt/shape.hpp"
 #include "../train_gpt/text.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "weight_file.hpp"
 #include <deepum/arena.hpp>
 #include <deepum/core/block.hpp>
 #include <deepum/engine/statistics.hpp>
 #include <deepum/stream.hpp>
 #include <deepum/units.hpp>
+#include <deepum/upload.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace serve {
@@ -60,27 +66,64 @@ template <class Backend>
 class model_set {
  public:
   /// @param options  The device, its budget, and what the models have in common.
-  /// @param weights  Of each model, as `trained_weights` gives them.
-  model_set(const run_options& options, const std::vector<std::vector<float>>& weights)
+  /// @param models   How many; what they know comes by `load`.
+  model_set(const run_options& options, std::size_t models)
       : shape_(shape_to_write(options.shape)),
         gpu_(Backend::make_device(options, options.budget)),
         arena_(*gpu_,
-               deepum::arena_options{.capacity = capacity_for(footprint(options.shape, weights.size())),
+               deepum::arena_options{.capacity = capacity_for(footprint(options.shape, models)),
                                      .device_budget = Backend::device_budget(options.policies.front(), options.budget),
                                      .policy = options.policies.front()}) {
+    for (std::size_t i = 0; i < models; ++i) {
+      members_.push_back(std::make_unique<member>(arena_, shape_, options.seed));
+    }
+  }
+
+  /// Begins to bring the weights of a model out of memory. @param weights  As `trained_weights` gives them.
+  void load(std::size_t which, const std::vector<float>& weights) {
+    member& m = *members_[which];
+    const float* from = weights.data();
+    for (std::size_t t = 0; t < m.model.weights().size(); ++t) {
+      const bytes size = train_gpt::padded(m.model.sizes()[t]);
+      m.stream.upload(reinterpret_cast<std::byte*>(m.model.weights()[t]), reinterpret_cast<const std::byte*>(from),
+                      size.count);
+      from += size.count / sizeof(float);
+    }
+  }
+  /// The same out of a file, which stays open until `await_weights`: nothing waits for it but launches.
+  /// @errors  `kInvalidArgument` where its tensors are not those of the model.
+  [[nodiscard]] absl::Status load(std::size_t which, const weight_file& from) {
+    member& m = *members_[which];
+    for (std::size_t t = 0; t < m.model.weights().size(); ++t) {
+      const std::uint64_t elements = train_gpt::padded(m.model.sizes()[t]).count / sizeof(float);
+      const absl::StatusOr<file_tensor> tensor = from.floats(tensor_name(t), elements);
+      if (!tensor.ok()) return tensor.status();
+      m.coming.push_back(
+          m.stream.upload(m.model.weights()[t], deepum::file{from.descriptor(), tensor->offset}, elements));
+    }
+    return absl::OkStatus();
+  }
+  /// What `trained_weights` gives, as a file that can be loaded.
+  [[nodiscard]] absl::Status save(const std::string& path, const std::vector<float>& weights) const {
+    std::vector<std::pair<std::string, std::pair<const float*, std::uint64_t>>> tensors;
+    const float* from = weights.data();
+    for (std::size_t t = 0; t < members_.front()->model.weights().size(); ++t) {
+      const std::uint64_t elements = train_gpt::padded(members_.front()->model.sizes()[t]).count / sizeof(float);
+      tensors.emplace_back(tensor_name(t), std::pair(from, elements));
+      from += elements;
+    }
+    return write_weight_file(path, tensors);
+  }
+  /// Waits until the files have been read, and has each model write once, so that its first text takes no longer than
+  /// the others.
+  void await_weights() {
     // Behind a prompt that is shorter than the context there may be any tokens, but tokens.
     const std::vector<std::int32_t> all_tokens(static_cast<std::size_t>(shape_.context));
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      members_.push_back(std::make_unique<member>(arena_, shape_, options.seed));
-      member& m = *members_.back();
-      const float* from = weights[i].data();
-      for (std::size_t t = 0; t < m.model.weights().size(); ++t) {
-        const bytes size = train_gpt::padded(m.model.sizes()[t]);
-        m.stream.memcpy(m.model.weights()[t], from, size);
-        from += size.count / sizeof(float);
-      }
-      m.stream.synchronize();
-      (void)m.model.predict(all_tokens);
+    for (const auto& m : members_) {
+      (void)m->model.predict(all_tokens);
+      for (const deepum::upload& u : m->coming)
+        u.source_read().wait();
+      m->coming.clear();
     }
   }
 
@@ -108,7 +151,9 @@ class model_set {
           model(arena, stream, shape, seed, purpose::evaluation) {}
     typename Backend::stream stream;
     gpt<Backend> model;
+    std::vector<deepum::upload> coming{};
   };
+  static std::string tensor_name(std::size_t t) { return absl::StrCat("weights.", t); }
 
   [[nodiscard]] static model_shape shape_to_write(model_shape shape) {
     shape.batch = 1;

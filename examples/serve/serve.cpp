@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "http_server.hpp"
@@ -15,6 +16,7 @@
 #include "program/flags.hpp"
 #include "scheduler.hpp"
 #include "server_metrics.hpp"
+#include "weight_file.hpp"
 #include <deepum/metrics.hpp>
 #include <deepum/policy/make_policy.hpp>
 #include <deepum/sim/profile.hpp>
@@ -44,7 +46,13 @@
 ABSL_FLAG(std::string, host, "127.0.0.1", "address to listen on");
 ABSL_FLAG(std::int64_t, port, 8080, "port to listen on; 0: any that is free");
 ABSL_FLAG(std::string, port_file, "", "file to write the port to when the server is ready");
+ABSL_FLAG(std::string, open_file, "", "file to write the port to when it is open; texts may have to wait");
 ABSL_FLAG(std::string, device, "sim", "where the models run: cuda, sim or sim:PROFILE (a GPU to simulate)");
+ABSL_FLAG(std::string, memory, "auto", "paged, managed, or auto: paged where the device can");
+ABSL_FLAG(
+    std::string, weights, "",
+    "files of the models' weights (safetensors), separated by commas, to be loaded instead of training the models; "
+    "those that are not there are trained, and written there");
 ABSL_FLAG(std::string, policy, "auto", "um (the driver alone), lru, deepum or auto; ideal has all on the device");
 ABSL_FLAG(deepum_program::budget_flag, budget, {.percent = 60},
           "device memory, in bytes (64MiB, 2GiB) or as a share of the footprint of both models (60%)");
@@ -71,6 +79,8 @@ struct settings {
   run_options run{};
   http_options http{};
   std::string corpus{};
+  std::vector<std::string> weights{};
+  bool paged = true;
   std::size_t queue = 0;
   std::size_t active = 0;
 };
@@ -80,12 +90,23 @@ absl::Status in_range(const char* flag, std::int64_t value, std::int64_t least, 
   return absl::InvalidArgumentError(absl::StrFormat("--%s has to be from %d to %d, not %d", flag, least, most, value));
 }
 
-absl::Status set_device(run_options& run) {
+absl::Status set_device(settings& s) {
+  run_options& run = s.run;
+  const std::string memory = absl::GetFlag(FLAGS_memory);
+  if (memory != "auto" && memory != "paged" && memory != "managed") {
+    return absl::InvalidArgumentError(absl::StrCat("--memory is auto, paged or managed, not '", memory, "'"));
+  }
+  s.paged = memory != "managed";
   const std::string flag = absl::GetFlag(FLAGS_device);
   if (flag == "cuda") {
 #if defined(TRAIN_GPT_CUDA)
     std::string why_not;
-    if (!train_gpt::find_cuda_gpu(why_not)) return absl::UnavailableError(absl::StrCat("--device cuda: ", why_not));
+    const auto finds = [&](train_gpt::memory_choice kind) {
+      return train_gpt::find_cuda_gpu(why_not, kind).has_value();
+    };
+    s.paged = memory != "managed" && finds(train_gpt::memory_choice::paged);
+    const bool managed = memory != "paged" && !s.paged && finds(train_gpt::memory_choice::managed);
+    if (!s.paged && !managed) return absl::UnavailableError(absl::StrCat("--device cuda: ", why_not));
     run.cuda = true;
     return absl::OkStatus();
 #else
@@ -107,12 +128,13 @@ absl::Status set_device(run_options& run) {
 
 // Calls `f` with the backend of the run as a template argument.
 template <class F>
-auto with_backend(const run_options& options, F f) {
+auto with_backend(const settings& s, F f) {
 #if defined(TRAIN_GPT_CUDA)
-  if (options.cuda) return f.template operator()<train_gpt::cuda_backend<float>>();
+  if (s.run.cuda && s.paged) return f.template operator()<train_gpt::cuda_backend<float, deepum::cuda::paged_memory>>();
+  if (s.run.cuda) return f.template operator()<train_gpt::cuda_backend<float>>();
 #endif
-  (void)options;
-  return f.template operator()<train_gpt::sim_backend>();
+  return s.paged ? f.template operator()<train_gpt::paged_sim_backend>()
+                 : f.template operator()<train_gpt::sim_backend>();
 }
 
 absl::StatusOr<settings> settings_from_flags() {
@@ -152,10 +174,10 @@ absl::StatusOr<settings> settings_from_flags() {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no policy '", run.policies.front(), "'; there are ", absl::StrJoin(policies, ", ")));
   }
-  if (absl::Status status = set_device(run); !status.ok()) return status;
+  if (absl::Status status = set_device(s); !status.ok()) return status;
 
   const bytes footprint =
-      with_backend(run, [&]<class Backend>() { return model_set<Backend>::footprint(run.shape, models); });
+      with_backend(s, [&]<class Backend>() { return model_set<Backend>::footprint(run.shape, models); });
   run.budget = run.policies.front() == "ideal" ? capacity_for(footprint) : absl::GetFlag(FLAGS_budget).of(footprint);
   if (run.budget < deepum::block_size) {
     return absl::InvalidArgumentError(
@@ -164,6 +186,11 @@ absl::StatusOr<settings> settings_from_flags() {
   absl::StatusOr<std::string> text = train_gpt::read_text(absl::GetFlag(FLAGS_corpus), run.shape.context + 1);
   if (!text.ok()) return text.status();
   s.corpus = *std::move(text);
+  if (const std::string files = absl::GetFlag(FLAGS_weights); !files.empty()) s.weights = absl::StrSplit(files, ',');
+  if (!s.weights.empty() && s.weights.size() != models) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights names ", s.weights.size(), " files, and there are ", models, " models"));
+  }
 
   s.queue = static_cast<std::size_t>(absl::GetFlag(FLAGS_queue));
   s.active = static_cast<std::size_t>(absl::GetFlag(FLAGS_active));
@@ -198,41 +225,81 @@ void limit_open_files() {
   }
 }
 
+// Brings the weights of all models: from files, or by training.
+// @param files  Stay open until the models have read them.
 template <class Backend>
-absl::Status run(const settings& s, const sigset_t& signals) {
-  std::vector<std::vector<float>> weights;
+absl::Status load(model_set<Backend>& set, const settings& s, std::vector<weight_file>& files) {
   for (std::size_t i = 0; i < models; ++i) {
+    const std::string path = s.weights.empty() ? std::string{} : s.weights[i];
+    if (!path.empty()) {
+      absl::StatusOr<weight_file> file = weight_file::open(path);
+      if (file.ok()) {
+        files.push_back(*std::move(file));
+        if (absl::Status begun = set.load(i, files.back()); !begun.ok()) {
+          return absl::Status(begun.code(), absl::StrCat(path, ": ", begun.message()));
+        }
+        continue;
+      }
+      if (!absl::IsNotFound(file.status())) return file.status();
+    }
     run_options training = s.run;
     training.seed += i;
     absl::FPrintF(stderr, "serve: training model %d for %d steps\n", i, training.steps);
-    weights.push_back(trained_weights<Backend>(training, s.corpus));
+    const std::vector<float> weights = trained_weights<Backend>(training, s.corpus);
+    set.load(i, weights);
+    if (!path.empty()) {
+      if (absl::Status saved = set.save(path, weights); !saved.ok()) return saved;
+    }
   }
-  model_set<Backend> set{s.run, weights};
-  weights.clear();
+  set.await_weights();
+  return absl::OkStatus();
+}
 
+template <class Backend>
+absl::Status run(const settings& s, const sigset_t& signals) {
+  const wall_clock::time_point began = wall_clock::now();
   server_metrics metrics{models};
   generation_queue queue{s.queue};
-  scheduler<model_set<Backend>> texts{set, queue, s.active, metrics};
-  http_server server{s.http, queue, metrics, [&] { return deepum::to_openmetrics(set.statistics()); },
+  std::optional<model_set<Backend>> set;
+  http_server server{s.http, queue, metrics, [&] { return deepum::to_openmetrics(set->statistics()); },
                      [&](server_metrics::levels& now) {
-                       now.device_seconds = std::chrono::duration<double>(set.now()).count();
+                       now.device_seconds = std::chrono::duration<double>(set->now()).count();
                        now.simulated_clock = !s.run.cuda;
                      }};
   const std::optional<int> port = server.bind();
   if (!port) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", s.http.host, ", port ", s.http.port));
   }
-
-  std::thread worker([&] { texts.run(); });
   std::thread listener([&] {
     // Where it ends by itself nobody else would end the program.
     if (!server.run()) kill(getpid(), SIGTERM);
   });
+  absl::FPrintF(stderr, "serve: http://%s:%d answers 503 until the models are loaded\n", s.http.host, *port);
+  if (const std::string path = absl::GetFlag(FLAGS_open_file); !path.empty()) std::ofstream{path} << *port << '\n';
+
+  std::vector<weight_file> files;
+  absl::Status loaded;
+  try {
+    set.emplace(s.run, models);
+    loaded = load(*set, s, files);
+  } catch (const std::exception& e) {
+    loaded = absl::UnavailableError(e.what());
+  }
+  if (!loaded.ok()) {
+    server.drain();
+    listener.join();
+    return loaded;
+  }
+  files.clear();
+  scheduler<model_set<Backend>> texts{*set, queue, s.active, metrics};
+  std::thread worker([&] { texts.run(); });
+  server.begin_texts();
   const double mib = 1024.0 * 1024.0;
-  absl::FPrintF(stderr, "serve: %d models of %.1f MiB together, with %.1f MiB of %s, on http://%s:%d\n", models,
-                static_cast<double>(model_set<Backend>::footprint(s.run.shape, models).count) / mib,
+  absl::FPrintF(stderr, "serve: %d models of %.1f MiB together, with %.1f MiB of %s, after %.1f s, on http://%s:%d\n",
+                models, static_cast<double>(model_set<Backend>::footprint(s.run.shape, models).count) / mib,
                 static_cast<double>(Backend::device_budget(s.run.policies.front(), s.run.budget).count) / mib,
-                absl::GetFlag(FLAGS_device), s.http.host, *port);
+                absl::GetFlag(FLAGS_device), std::chrono::duration<double>(wall_clock::now() - began).count(),
+                s.http.host, *port);
   if (const std::string path = absl::GetFlag(FLAGS_port_file); !path.empty()) std::ofstream{path} << *port << '\n';
 
   int signal = 0;
@@ -255,7 +322,7 @@ int main(int argc, char** argv) {
         argc, argv, "serves texts of two models over HTTP, with less device memory than the two need");
     if (status.ok()) {
       const absl::StatusOr<serve::settings> s = serve::settings_from_flags();
-      status = s.ok() ? serve::with_backend(s->run, [&]<class Backend>() { return serve::run<Backend>(*s, signals); })
+      status = s.ok() ? serve::with_backend(*s, [&]<class Backend>() { return serve::run<Backend>(*s, signals); })
                       : s.status();
     }
     if (status.ok()) return 0;

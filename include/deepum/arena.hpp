@@ -25,6 +25,7 @@
 #include <deepum/operand.hpp>
 #include <deepum/policy/make_policy.hpp>
 #include <deepum/units.hpp>
+#include <deepum/upload.hpp>
 
 #include <cstddef>
 #include <initializer_list>
@@ -249,6 +250,16 @@ class arena {
   template <class T>
   [[nodiscard]] host_view<T> host_overwrite(T* p, std::size_t n) {
     return host_view<T>(*this, p, n, access::overwrite);
+  }
+  /// Every element is written before it is read, in place, and given away from the front: launches that are issued
+  /// meanwhile, on any stream, begin when what they declare has been committed. Waits until the host may write all of
+  /// it: for launches that were issued before and use it.
+  /// @errors  As above; those of `stream::upload`. Where the elements share blocks with other allocations, launches
+  /// that
+  ///          use those are refused as beside any view that writes.
+  template <class T>
+  [[nodiscard]] upload_view<T> stream_in(T* p, std::size_t n) {
+    return upload_view<T>(rooms_, p, n);
   }
   /// The host touches the bytes now, at their own addresses. Blocks until they are where it can.
   void host_access(const void* p, bytes size, access mode)

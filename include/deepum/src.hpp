@@ -16,6 +16,7 @@
 #include <deepum/arena/impl/host_contents.hpp>
 #include <deepum/arena/impl/lending.hpp>
 #include <deepum/arena/impl/new_memory.hpp>
+#include <deepum/arena/impl/produced_bytes.hpp>
 #include <deepum/arena/impl/reports.hpp>
 #include <deepum/arena/impl/residency.hpp>
 #include <deepum/arena/impl/rooms.hpp>
@@ -44,6 +45,7 @@
 #include <deepum/engine/impl/host_access.hpp>
 #include <deepum/engine/impl/inbox.hpp>
 #include <deepum/engine/impl/neighbour_tier.hpp>
+#include <deepum/engine/impl/upload_desk.hpp>
 #include <deepum/engine/impl/uploads.hpp>
 #include <deepum/impl/environment.hpp>
 #include <deepum/impl/trace.hpp>

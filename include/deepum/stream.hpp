@@ -18,7 +18,7 @@
 #include <deepum/operand.hpp>
 #include <deepum/slices.hpp>
 #include <deepum/units.hpp>
-#include <deepum/upload.hpp>
+#include <deepum/upload_calls.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -56,7 +56,7 @@ struct stream_options {
 ///     deepum::stream s{arena, {.lookahead = 32}};
 ///     s.launch("relu", grid, block, 0, relu_kernel, y, x, n);
 template <memory_kind Memory>
-class stream {
+class stream : public detail::upload_calls<stream<Memory>> {
  public:
   using native_type = typename Memory::stream_type;
   using event_type = typename Memory::event_type;
@@ -234,7 +234,7 @@ class stream {
   /// @returns  The last one.
   /// @errors   Those of a launch, of the other arena too.
   launch_id memcpy(void* to, const void* from, bytes n) {
-    if (uploads_.is_worth(to, n) && may_be_uploaded(from)) {
+    if (uploads_.is_worth(to, n) && this->may_be_uploaded(from)) {
       return uploads_.upload(to, detail::upload_source(from), n, true)->id;
     }
     return copies_.memcpy(to, from, n);
@@ -252,38 +252,6 @@ class stream {
   }
   /// Sets bytes in stream order. A launch of its own, or several, as `memcpy`.
   launch_id memset(void* to, int value, bytes n) { return copies_.memset(to, value, n); }
-
-  /// @name Uploads
-  /// Bytes that come from the host, beside what the program and the device do (HUM). Blocks are written one by one in
-  /// host memory, by threads of the library, and may be fetched at once. A launch that is issued later, on any stream,
-  /// begins when the blocks that it declares have been written; one that does not declare all waits for all uploads.
-  /// What launches that were issued before still use stays as it is until they have finished.
-  ///
-  /// Blocks that the bytes cover only in part, beside other allocations, are copied by launches, as `memcpy` does, and
-  /// so is all of it in checked mode, with `arena_options::zero_new`, and within `call`.
-  /// @errors  Those of `memcpy`; `status::foreign_pointer` where `to` is not of this arena; `status::unsupported` while
-  ///          a graph is recorded; `status::invalid_argument` where a view of the host writes one of the blocks.
-  /// @{
-
-  /// Returns when `from` has been read: it may be changed or freed then.
-  /// @param n  Elements.
-  template <class T>
-  void upload(T* to, const std::type_identity_t<T>* from, std::size_t n) {
-    (void)uploads_.upload(to, detail::upload_source(from), detail::bytes_of_elements<T>(n), true);
-  }
-  /// Returns at once. The source stays as it is until `upload::source_read`.
-  template <class T>
-  deepum::upload upload(T* to, borrowed_source<std::remove_cv_t<T>> from, std::size_t n) {
-    return token(uploads_.upload(to, detail::upload_source(from.pointer), detail::bytes_of_elements<T>(n), false));
-  }
-  /// From a file, which is read where the bytes are to be. Returns at once. What cannot be read, because the file is
-  /// too short, makes the launches fail that need it (`status::io_failure`), and nothing else.
-  template <class T>
-  deepum::upload upload(T* to, file from, std::size_t n) {
-    return token(uploads_.upload(to, detail::upload_source(from.descriptor, from.offset),
-                                 detail::bytes_of_elements<T>(n), false));
-  }
-  /// @}
 
   /// Launches of this stream belong to a layer of a net until what this returns ends, copies and graphs too: a fact for
   /// the policies `vdnn` and `vdnn_ext`, which others ignore. At most one layer is open on each stream. Where several
@@ -409,15 +377,7 @@ class stream {
         },
         args...);
   }
-  /// Whether an upload does what a copy would. What the program enqueues in this stream by itself is ordered behind
-  /// launches alone.
-  [[nodiscard]] bool may_be_uploaded(const void* from) const {
-    const bool all_go_through_this = alone_ || paged_memory_kind<Memory>;
-    return all_go_through_this && !arena_.contains(from) && native_.is_pageable(from);
-  }
-  [[nodiscard]] deepum::upload token(std::shared_ptr<detail::upload_progress> of) {
-    return of ? deepum::upload(&arena_.rooms().uploads(), std::move(of)) : deepum::upload();
-  }
+  friend class detail::upload_calls<stream<Memory>>;
 
   arena<Memory>& arena_;
   native_type native_;

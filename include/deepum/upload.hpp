@@ -1,11 +1,15 @@
 #pragma once
 
+#include <deepum/arena/produced_bytes.hpp>
 #include <deepum/arena/upload_runner.hpp>
 #include <deepum/arena/upload_source.hpp>
+#include <deepum/core/element_bytes.hpp>
 #include <deepum/units.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -75,6 +79,39 @@ class upload {
  private:
   detail::upload_runner* runner_ = nullptr;
   std::shared_ptr<detail::upload_progress> progress_{};
+};
+
+/// Elements of an arena that the program writes in place, and gives away from the front: what it has committed may be
+/// fetched by launches while it writes the rest. Made by `arena::stream_in`.
+///
+/// A launch that is issued later waits for the blocks that it declares. What is not committed when this ends has no
+/// contents, and launches that need it throw (`status::io_failure`). Threads: one at a time.
+template <class T>
+class upload_view {
+ public:
+  /// See `arena::stream_in`.
+  upload_view(detail::arena_rooms& of, T* first_element, std::size_t elements)
+      : bytes_(of, first_element, detail::bytes_of_elements<T>(elements)),
+        elements_(reinterpret_cast<T*>(bytes_.begin()), elements) {}
+
+  /// The first so many elements have been written, and are not touched any more. What shares a block with elements that
+  /// follow stays until those are committed.
+  /// @param n  As many as before, or more.
+  void commit(std::size_t n) { bytes_.commit(detail::bytes_of_elements<T>(n)); }
+  /// Where the host finds the first element.
+  [[nodiscard]] T* data() const { return elements_.data(); }
+  /// Number of elements.
+  [[nodiscard]] std::size_t size() const { return elements_.size(); }
+  /// For loops over the elements.
+  [[nodiscard]] T* begin() const { return data(); }
+  /// For loops over the elements.
+  [[nodiscard]] T* end() const { return data() + size(); }
+  /// An element that is not committed. @param i  Less than `size()`; not checked.
+  [[nodiscard]] T& operator[](std::size_t i) const { return elements_[i]; }
+
+ private:
+  detail::produced_bytes bytes_;
+  std::span<T> elements_;
 };
 
 }  // namespace v0

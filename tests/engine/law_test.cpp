@@ -224,6 +224,18 @@ TEST_CASE("the law allows what the table says, and nothing else") {
   }
 }
 
+TEST_CASE("what an upload has claimed comes nowhere before it is written, and goes whatever launches wait for it") {
+  std::uint64_t wrong = 0;
+  for_each_case([&](const one_case& c) {
+    one_case claimed = c;
+    claimed.record.filling = true;
+    wrong += law::may_arrive(claimed.view(), asked) || law::may_arrive(claimed.view(), other) ? 1 : 0;
+    wrong += law::may_forget(claimed.view(), law::because::uploaded, c.around) != !claimed.view().in_motion() ? 1 : 0;
+    wrong += law::may_forget(c.view(), law::because::uploaded, c.around) ? 1 : 0;
+  });
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("the law is the same for every device") {
   std::uint64_t differ = 0;
   for_each_case([&](const one_case& c) {

@@ -41,6 +41,7 @@ void use(deepum::sim::device& my_gpu) {
   const float mine[4] = {};
   my_stream.upload(my_floats.data(), mine, 4);
   (void)my_stream.upload(my_floats.data(), deepum::borrowed(mine), 4);
+  my_arena.stream_in(my_floats.data(), 4).commit(0);
   my_stream.synchronize();
   const auto read_there = my_arena.host_read(my_copies.data(), 1024);
   (void)my_arena.host_write(my_floats.data(), 1024);

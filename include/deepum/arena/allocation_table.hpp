@@ -2,7 +2,6 @@
 
 #include <deepum/arena/stream_gaps.hpp>
 #include <deepum/core/block.hpp>
-#include <deepum/core/block_grid.hpp>
 #include <deepum/core/block_map.hpp>
 #include <deepum/core/fifo.hpp>
 #include <deepum/core/launch.hpp>
@@ -312,26 +311,10 @@ class allocation_table {
     report([&](auto& blocks) { live_.mark_active(span.offset, span.size, blocks); }, {}, changes);
   }
 
-  /// Blocks in which nothing is allocated but these bytes, which lie in one allocation.
-  [[nodiscard]] block_range alone_in(byte_span span, block_grid grid) const {
-    block_range blocks = grid.blocks_of(span.offset, span.size);
-    const auto ends = [&](const found& f) { return f.offset + f.value->size.count; };
-    const std::uint64_t last = (span.offset + span.size).count;
-    const found mine = containing(span.offset.count);
-    const found last_one = allocations_.at_or_before((grid.block() * blocks.end_value()).count - 1);
-    if (!mine || ends(mine) > last || last_one.offset != mine.offset) {
-      blocks.count = static_cast<std::uint32_t>(last / grid.block().count) -
-                     std::min(static_cast<std::uint32_t>(last / grid.block().count), blocks.begin_value());
-    }
-    const std::uint64_t begin = (grid.block() * blocks.begin_value()).count;
-    if (blocks.count != 0 && begin < span.offset.count) {
-      const found before = allocations_.at_or_before(span.offset.count - 1);
-      if (before && ends(before) > begin) {
-        ++blocks.first.value;
-        --blocks.count;
-      }
-    }
-    return blocks;
+  /// The last allocation that begins at an offset or before it. Nothing where none does.
+  [[nodiscard]] std::optional<byte_span> last_up_to(std::uint64_t offset) const {
+    const found at = allocations_.at_or_before(offset);
+    return at ? std::optional(byte_span{bytes{at.offset}, at.value->size}) : std::nullopt;
   }
   [[nodiscard]] bytes capacity() const { return space_.capacity(); }
   [[nodiscard]] bytes free_space() const { return space_.free(); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena/allocation_table.hpp>
+#include <deepum/arena/alone.hpp>
 #include <deepum/arena/back.hpp>
 #include <deepum/arena/new_memory.hpp>
 #include <deepum/arena/options.hpp>
@@ -62,7 +63,7 @@ class allocation_front {
   /// Blocks in which nothing is allocated but these bytes.
   [[nodiscard]] block_range alone_in(byte_span span) const {
     const std::lock_guard lock(mutex_);
-    return table_.alone_in(span, back_.grid());
+    return detail::alone_in(table_, span, back_.grid());
   }
 
   // For the reports of launches, under the lock.

@@ -35,6 +35,9 @@ class host_contents {
   /// Waits until the host may use bytes that never fault. @returns  Where it finds them.
   [[nodiscard]] std::byte* await(byte_span where, access mode);
 
+  /// Blocks whose old contents nobody needs.
+  [[nodiscard]] block_range overwritten(byte_span where, access mode) const;
+
   arena_back& back_;
   const bool guarded_;
 };

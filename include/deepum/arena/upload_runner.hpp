@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -52,6 +53,15 @@ class upload_runner {
   /// @errors        `status::invalid_argument` where a view of the host writes one of the blocks.
   std::shared_ptr<upload_progress> begin(stream_id of, const target& to, const upload_source& source, bool stages);
 
+  class produced;
+  /// Begins an upload that the program writes itself, in place.
+  std::shared_ptr<produced> begin_produced(const target& to);
+  /// Waits until all of it may be written. @returns  Where the host finds the first byte.
+  /// @errors  `status::out_of_host_memory`; that of a device that has failed.
+  [[nodiscard]] std::byte* await_writable(const produced& of);
+  /// The program has written the first so many blocks. @param failure  Why not; empty: it has.
+  void written(produced& of, std::uint32_t blocks, const std::string& failure);
+
   /// Waits until the source has been read, or all of it has been written.
   /// @errors  That of a device that has failed: then nothing is read any more.
   void await_read(const upload_progress& which);
@@ -74,6 +84,8 @@ class upload_runner {
     std::string failure{};
   };
   struct active {
+    bool produced = false;       // by the program
+    std::uint32_t writable = 0;  // blocks, of those that it produces
     launch_id id{};
     stream_id stream{};
     target to{};
@@ -94,6 +106,8 @@ class upload_runner {
     std::uint32_t piece = 0;
   };
 
+  void add(const upload& made);
+  void end_block(const upload& in, std::uint32_t block, const std::string& failure);
   [[nodiscard]] std::optional<host_job> next();
   void take_news();
   [[nodiscard]] upload find(launch_id id) const;
@@ -115,6 +129,17 @@ class upload_runner {
   template <class Done>
   void wait(Done&& done);
 
+  // What the program produces.
+ public:
+  class produced {
+   private:
+    friend class upload_runner;
+    explicit produced(upload made) : upload_(std::move(made)) {}
+    upload upload_;
+    std::uint32_t written_ = 0;
+  };
+
+ private:
   arena_back& back_;
   const upload_options options_;
   const bytes piece_;

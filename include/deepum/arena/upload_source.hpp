@@ -23,6 +23,7 @@ namespace detail {
 /// Where the bytes of an upload come from: memory of the program, or a file.
 class upload_source {
  public:
+  /// @param memory  Null: the program writes by itself.
   explicit upload_source(const void* memory) : memory_(static_cast<const std::byte*>(memory)) {}
   /// @param descriptor  Of a file that can be read at any place.
   upload_source(int descriptor, std::uint64_t begin) : file_(descriptor), begin_(begin) {}

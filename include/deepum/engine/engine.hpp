@@ -15,12 +15,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,6 +27,7 @@ namespace deepum {
 inline namespace v0 {
 namespace detail {
 class demand_pager;
+class upload_desk;
 struct engine_rooms;
 }  // namespace detail
 
@@ -152,9 +151,10 @@ class engine {
 
   /// From now on the host uses the blocks, as soon as it may.
   void begin_host_access(block_range range, access mode);
-  /// Whether it may. Asks for what that takes.
+  /// Whether it may. Asks for what that takes. @param whole  Blocks of which every byte is overwritten: what they hold
+  ///                                                         is given up, where no launch in flight may use it.
   /// @errors  `status::out_of_host_memory`, `status::device_failure` where the blocks cannot get there.
-  [[nodiscard]] bool host_may_use(block_range range, access mode);
+  [[nodiscard]] bool host_may_use(block_range range, access mode, block_range whole = {});
   /// The host has no memory for more blocks: copies of it that the device has too are given up, and blocks that only
   /// the host has go to the device where there is room.
   /// @returns  Whether it is worth to ask for memory again.
@@ -163,28 +163,10 @@ class engine {
   void end_host_access(block_range range, access mode);
   /// @}
 
-  /// @name Uploads: the host overwrites blocks while launches run (`detail::uploads`)
-  /// `report` with `launch_record::upload` begins one, with blocks that it overwrites as a whole.
-  /// @{
-
-  /// @errors  `status::invalid_argument` where a view of the host writes one of the blocks.
-  void check_upload(block_range range);
-  /// What is told when there is something to write, or a launch waits. Called under the state lock, by any thread: it
-  /// calls nothing of the engine. Said before the first upload.
-  void set_upload_listener(std::function<void()> listener);
-  /// Blocks that may be written now, or have to wait for launches, since the last call; and those that the oldest
-  /// launch waits for.
-  void take_uploads(std::vector<upload_block>& writable, std::vector<upload_block>& delayed,
-                    std::vector<upload_block>& demanded);
-  /// A block that was writable has been written. @param failure  Why not; empty: it has.
-  void upload_written(upload_block which, const std::string& failure);
-  /// Whether one of the blocks has not been written.
-  [[nodiscard]] bool uploads_on(block_range range);
+  /// Uploads: the host overwrites blocks while launches run. `report` with `launch_record::upload` begins one.
+  [[nodiscard]] detail::upload_desk& uploads() { return *upload_desk_; }
   /// Whether there may be any that is not over. No lock.
   [[nodiscard]] bool uploading() const { return inbox_.uploading(); }
-  /// @param reader  For the message. @errors  `status::io_failure` where an upload of one of the blocks has failed.
-  void refuse_failed_uploads(block_range range, const std::string& reader);
-  /// @}
 
   /// @name Requests of the program. They go before what the policy plans, and are not forgotten when it plans anew.
   /// @{
@@ -248,9 +230,9 @@ class engine {
   memory_space& memory_;
   detail::inbox inbox_;
   std::atomic<std::uint64_t> finished_up_to_{0};
-  std::function<void()> upload_news_{};  // under the state lock
-  mutable std::mutex state_mutex_;       // of the rooms
+  mutable std::mutex state_mutex_;  // of the rooms
   std::unique_ptr<detail::engine_rooms> rooms_;
+  std::unique_ptr<detail::upload_desk> upload_desk_;
   detail::demand_pager* const pager_;  // where the memory never faults; else null
 };
 

@@ -73,6 +73,10 @@ class uploads {
   void refuse_failed(block_range range, const std::string& reader) const;
   /// @}
 
+  /// The host overwrites all of these blocks, through a view: what devices have of them is given up, unless a launch in
+  /// flight may use it. @returns  Whether something is.
+  bool forget(block_range range);
+
   /// @name For those that write
   /// @{
 

@@ -3,6 +3,7 @@
 #include <deepum/arena/host_contents.hpp>
 #include <deepum/arena/waiting.hpp>
 #include <deepum/core/block.hpp>
+#include <deepum/engine/upload_desk.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 
@@ -15,6 +16,10 @@ namespace detail {
 DEEPUM_SEPARATE std::byte* host_contents::bring(byte_span where, access mode) {
   const block_range range = back_.grid().blocks_of(where.offset, where.size);
   if (back_.faults()) {
+    const block_range whole = overwritten(where, mode);
+    if (!whole.empty() && back_.engine().uploads().forget(whole)) {
+      back_.settle({&whole, 1});
+    }
     back_.engine().host_access(range, mode);
     back_.memory().host_access(where.offset, where.size, mode);
     return back_.memory().base() + where.offset.count;
@@ -31,6 +36,10 @@ DEEPUM_SEPARATE std::byte* host_contents::bring(byte_span where, access mode) {
     back_.memory().let_host_in(range);
   }
   return found;
+}
+
+DEEPUM_SEPARATE block_range host_contents::overwritten(byte_span where, access mode) const {
+  return mode == access::overwrite ? back_.grid().whole_blocks_of(where.offset, where.size) : block_range{};
 }
 
 DEEPUM_SEPARATE void host_contents::give_back(byte_span where, access mode) {
@@ -54,7 +63,7 @@ DEEPUM_SEPARATE std::byte* host_contents::await(byte_span where, access mode) {
   };
   long_wait wait(back_.memory(), back_.log());
   const auto may_use = [&] {
-    const bool may = back_.engine().host_may_use(range, mode);
+    const bool may = back_.engine().host_may_use(range, mode, overwritten(where, mode));
     if (!may) {
       back_.check_device();
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deepum/arena/rooms.hpp>
+#include <deepum/engine/upload_desk.hpp>
 #include <deepum/separate.hpp>
 
 #include <utility>
@@ -43,7 +44,7 @@ DEEPUM_SEPARATE std::byte* arena_rooms::begin_host_access(const void* p, bytes s
     const block_range range = back.grid().blocks_of(where.offset, where.size);
     uploads_->await(range);
     if (mode != access::overwrite) {
-      back.engine().refuse_failed_uploads(range, "the host");
+      back.engine().uploads().refuse_failed(range, "the host");
     }
   }
   if (fills && mode != access::overwrite) {

@@ -2,6 +2,7 @@
 
 #include <deepum/arena/declaration.hpp>
 #include <deepum/arena/sliced_launches.hpp>
+#include <deepum/engine/upload_desk.hpp>
 #include <deepum/error.hpp>
 #include <deepum/separate.hpp>
 
@@ -102,7 +103,7 @@ DEEPUM_SEPARATE bool sliced_launches::follows_upload(std::uint64_t shape, std::s
   arena_back& back = launches_.rooms.back;
   const bool arriving =
       back.engine().uploading() && std::any_of(accesses.begin(), accesses.end(), [&](const sliced_access& a) {
-        return a.offset && back.engine().uploads_on(back.grid().blocks_of(*a.offset, a.size));
+        return a.offset && back.engine().uploads().any_on(back.grid().blocks_of(*a.offset, a.size));
       });
   if (arriving) {
     uploaded_[shape] = launches_after_upload;

@@ -3,6 +3,7 @@
 #include <deepum/arena/upload_runner.hpp>
 #include <deepum/arena/waiting.hpp>
 #include <deepum/arena/worker_threads.hpp>
+#include <deepum/engine/upload_desk.hpp>
 #include <deepum/separate.hpp>
 
 #include <algorithm>
@@ -29,21 +30,21 @@ DEEPUM_SEPARATE upload_runner::upload_runner(arena_back& of, const upload_option
   if (!workers_) {
     workers_ = std::make_unique<worker_threads>(most, [this] { return next(); });
   }
-  back_.engine().set_upload_listener([this] {
+  back_.engine().uploads().set_listener([this] {
     news_.store(true, std::memory_order_release);
     workers_->wake();
   });
 }
 
 DEEPUM_SEPARATE upload_runner::~upload_runner() {
-  back_.engine().set_upload_listener({});
+  back_.engine().uploads().set_listener({});
   workers_.reset();
   back_.engine().close_stream(*stream_);
 }
 
 DEEPUM_SEPARATE std::shared_ptr<upload_progress> upload_runner::begin(stream_id of, const target& to,
                                                                       const upload_source& source, bool stages) {
-  back_.engine().check_upload(to.blocks);
+  back_.engine().uploads().check(to.blocks);
   back_.keep_pace();
   const auto made = std::make_shared<active>(active{.stream = of,
                                                     .to = to,
@@ -66,21 +67,68 @@ DEEPUM_SEPARATE std::shared_ptr<upload_progress> upload_runner::begin(stream_id 
     }
     made->unread += block.left;
   }
+  add(made);
+  return made->progress;
+}
+
+DEEPUM_SEPARATE void upload_runner::add(const upload& made) {
   launch_record record;
   record.stream = *stream_;
   record.name = "upload";
   record.upload = true;
-  record.accesses.push_back({to.blocks, access::overwrite});
-  {
-    const std::lock_guard lock(mutex_);
-    made->id = back_.engine().report(std::move(record));  // no worker asks before it is known here
-    made->progress->id = made->id;
-    active_.push_back(made);
-    if (turn_ == active_.end()) {
-      turn_ = std::prev(active_.end());
-    }
+  record.accesses.push_back({made->to.blocks, access::overwrite});
+  const std::lock_guard lock(mutex_);
+  made->id = back_.engine().report(std::move(record));  // no worker asks before it is known here
+  made->progress->id = made->id;
+  active_.push_back(made);
+  if (turn_ == active_.end()) {
+    turn_ = std::prev(active_.end());
   }
-  return made->progress;
+}
+
+// --- what the program produces ---------------------------------------------------------------------------------------
+
+DEEPUM_SEPARATE std::shared_ptr<upload_runner::produced> upload_runner::begin_produced(const target& to) {
+  back_.engine().uploads().check(to.blocks);
+  back_.keep_pace();
+  const auto made = std::make_shared<active>(active{.produced = true,
+                                                    .stream = *stream_,
+                                                    .to = to,
+                                                    .source = upload_source(nullptr),
+                                                    .progress = std::make_shared<upload_progress>(),
+                                                    .blocks = std::vector<one_block>(to.blocks.count),
+                                                    .left = to.blocks.count});
+  add(made);
+  return std::shared_ptr<produced>(new produced(made));
+}
+
+DEEPUM_SEPARATE std::byte* upload_runner::await_writable(const produced& of) {
+  const active& in = *of.upload_;
+  wait([&] {
+    const std::lock_guard lock(mutex_);
+    return in.writable == in.to.blocks.count;
+  });
+  std::byte* found = nullptr;
+  unsigned tries = 0;
+  constexpr unsigned most_tries = 10000;
+  wait([&] {
+    found = back_.memory().fill_address(in.to.span.offset, in.to.span.size);
+    if (found == nullptr && (++tries == most_tries || !back_.engine().relieve_host())) {
+      throw error(status::out_of_host_memory, "the host has no memory for " + std::to_string(in.to.span.size.count) +
+                                                  " bytes of arena::stream_in: " + back_.memory().last_failure());
+    }
+    return found != nullptr;
+  });
+  return found;
+}
+
+DEEPUM_SEPARATE void upload_runner::written(produced& of, std::uint32_t blocks, const std::string& failure) {
+  for (; of.written_ < blocks; ++of.written_) {
+    if (!failure.empty()) {
+      of.upload_->progress->failed.store(true, std::memory_order_release);
+    }
+    end_block(of.upload_, of.written_, failure);
+  }
 }
 
 // --- waiting ---------------------------------------------------------------------------------------------------------
@@ -119,7 +167,7 @@ DEEPUM_SEPARATE void upload_runner::await(stream_id of) {
 }
 
 DEEPUM_SEPARATE void upload_runner::await(block_range range) {
-  wait([&] { return !back_.engine().uploads_on(range); });
+  wait([&] { return !back_.engine().uploads().any_on(range); });
 }
 
 DEEPUM_SEPARATE void upload_runner::abandon(stream_id of) {
@@ -148,7 +196,7 @@ DEEPUM_SEPARATE std::optional<host_job> upload_runner::next() {
 DEEPUM_SEPARATE void upload_runner::take_news() {
   std::vector<upload_block> writable;
   std::vector<upload_block> delayed;
-  back_.engine().take_uploads(writable, delayed, demanded_);
+  back_.engine().uploads().take(writable, delayed, demanded_);
   for (const upload_block& d : delayed) {
     if (const upload in = find(d.upload); in && in->stages) {
       in->delayed.push_back(d.block.value - in->to.blocks.begin_value());
@@ -158,7 +206,12 @@ DEEPUM_SEPARATE void upload_runner::take_news() {
     const upload in = find(w.upload);
     const std::uint32_t b = w.block.value - in->to.blocks.begin_value();
     in->blocks[b].writable = true;
-    queue(*in, b);
+    if (in->produced) {
+      ++in->writable;
+      back_.memory().notify();
+    } else {
+      queue(*in, b);
+    }
   }
 }
 
@@ -354,21 +407,25 @@ DEEPUM_SEPARATE void upload_runner::wrote(const piece_of& p, bool was_staged, co
     if (!why.empty()) {
       in.progress->failed.store(true, std::memory_order_release);
     }
-    back_.engine().upload_written({in.id, block_id{in.to.blocks.begin_value() + p.block}}, why);
-    const std::lock_guard lock(mutex_);
-    if (--in.left == 0) {
-      const auto it = std::find(active_.begin(), active_.end(), p.in);
-      turn_ = turn_ == it ? std::next(it) : turn_;
-      active_.erase(it);
-      in.progress->written.store(true, std::memory_order_release);
-    }
-  }
-  if (block_over) {
-    back_.memory().notify();
+    end_block(p.in, p.block, why);
   }
   if (room) {
     workers_->wake();
   }
+}
+
+DEEPUM_SEPARATE void upload_runner::end_block(const upload& in, std::uint32_t block, const std::string& failure) {
+  back_.engine().uploads().written({in->id, block_id{in->to.blocks.begin_value() + block}}, failure);
+  {
+    const std::lock_guard lock(mutex_);
+    if (--in->left == 0) {
+      const auto it = std::find(active_.begin(), active_.end(), in);
+      turn_ = turn_ == it ? std::next(it) : turn_;
+      active_.erase(it);
+      in->progress->written.store(true, std::memory_order_release);
+    }
+  }
+  back_.memory().notify();
 }
 
 DEEPUM_SEPARATE void upload_runner::read(active& in) {

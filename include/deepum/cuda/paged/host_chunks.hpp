@@ -9,6 +9,7 @@
 #include <deepum/units.hpp>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -56,7 +57,8 @@ class host_chunks {
   using handle = virtual_memory::handle;
   static constexpr handle no_memory = 0;
 
-  [[nodiscard]] handle create();
+  /// @param lock  Is not held while the driver makes a chunk, so that several threads can have one each made.
+  [[nodiscard]] handle create(std::unique_lock<std::mutex>& lock);
   /// A chunk whose contents are of no use: the device has newer ones, or none are wanted.
   [[nodiscard]] handle take_outdated();
   void show_locked(block_id b);
@@ -69,8 +71,10 @@ class host_chunks {
   /// The block has a chunk that can be used.
   [[nodiscard]] bool has_locked(block_id b) const { return chunks_[b.value] != no_memory && !closed_[b.value]; }
 
-  std::vector<handle> chunks_;  // by block
-  std::vector<bool> closed_;    // by block: there is a chunk, that may not be mapped or accessible, without contents
+  std::vector<handle> chunks_;    // by block
+  std::vector<bool> being_made_;  // by block: a thread is having a chunk made for it
+  std::condition_variable made_{};
+  std::vector<bool> closed_;  // by block: there is a chunk, that may not be mapped or accessible, without contents
   std::uint32_t taken_last_ = 0;
   std::unique_ptr<std::atomic<bool>[]> stale_;  // by block
   std::atomic<std::uint32_t> created_{0};

@@ -9,6 +9,7 @@
 #include <deepum/engine/memory_space.hpp>
 #include <deepum/engine/rooms.hpp>
 #include <deepum/engine/statistics.hpp>
+#include <deepum/engine/upload_desk.hpp>
 #include <deepum/error.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/saved_tables.hpp>
@@ -19,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,6 +52,11 @@ DEEPUM_SEPARATE engine::engine(memory_space& space, std::unique_ptr<policy> choo
       inbox_(space),
       rooms_((expects(chooser != nullptr, "an engine has a policy"),
               std::make_unique<detail::engine_rooms>(space, std::move(chooser), std::move(chosen), inbox_))),
+      upload_desk_(std::make_unique<detail::upload_desk>(memory_, inbox_, rooms_->filled, rooms_->facts,
+                                                         [this](const std::function<void()>& work) {
+                                                           const turn mine(*this);
+                                                           work();
+                                                         })),
       pager_(rooms_->pager.get()) {
   rooms_->room.refresh();
   rooms_->room.refresh_neighbours();
@@ -212,9 +219,12 @@ DEEPUM_SEPARATE void engine::begin_host_access(block_range range, access mode) {
   rooms_->host->begin(range, mode);
 }
 
-DEEPUM_SEPARATE bool engine::host_may_use(block_range range, access mode) {
+DEEPUM_SEPARATE bool engine::host_may_use(block_range range, access mode, block_range whole) {
   {
     const turn mine(*this);
+    if (!whole.empty()) {
+      (void)rooms_->filled.forget(whole);
+    }
     if (rooms_->host->may_use(range, mode)) {
       return true;
     }
@@ -240,52 +250,6 @@ DEEPUM_SEPARATE void engine::end_host_access(block_range range, access mode) {
     rooms_->host->end(range, mode);
   }
   memory_.notify();
-}
-
-// --- uploads ---------------------------------------------------------------------------------------------------------
-
-DEEPUM_SEPARATE void engine::check_upload(block_range range) {
-  const turn mine(*this);
-  for (const block_id b : range) {
-    if (rooms_->facts.with_host(b)) {
-      throw error(status::invalid_argument,
-                  "an upload overwrites memory that a host view is writing; end the view first");
-    }
-  }
-}
-
-DEEPUM_SEPARATE void engine::set_upload_listener(std::function<void()> listener) {
-  const std::lock_guard lock(state_mutex_);
-  upload_news_ = std::move(listener);
-}
-
-DEEPUM_SEPARATE void engine::take_uploads(std::vector<upload_block>& writable, std::vector<upload_block>& delayed,
-                                          std::vector<upload_block>& demanded) {
-  const turn mine(*this);
-  rooms_->filled.take(writable, delayed);
-  rooms_->filled.list_demanded(demanded);
-}
-
-DEEPUM_SEPARATE void engine::upload_written(upload_block which, const std::string& failure) {
-  bool over = false;
-  {
-    const turn mine(*this);
-    over = rooms_->filled.written(which, failure);
-  }
-  if (over) {
-    inbox_.upload_over();
-  }
-  memory_.notify();
-}
-
-DEEPUM_SEPARATE bool engine::uploads_on(block_range range) {
-  const turn mine(*this);
-  return rooms_->filled.any_on(range);
-}
-
-DEEPUM_SEPARATE void engine::refuse_failed_uploads(block_range range, const std::string& reader) {
-  const turn mine(*this);
-  rooms_->filled.refuse_failed(range, reader);
 }
 
 // --- requests --------------------------------------------------------------------------------------------------------
@@ -445,9 +409,7 @@ DEEPUM_SEPARATE void engine::absorb() {
   for (const device_event& e : events) {
     rooms_->events_in.apply(e);
   }
-  if (!rooms_->filled.none() && rooms_->filled.advance() && upload_news_) {
-    upload_news_();
-  }
+  upload_desk_->advance();
   finished_up_to_.store(rooms_->state.launches.finished_up_to().value, std::memory_order_release);
 }
 

@@ -39,7 +39,7 @@ DEEPUM_SEPARATE bool host_access::may_use(block_range range, access mode) {
     const bool done = may_use(b, mode);
     there = there && done;
     if (!done && state_.ledger.of(b).on_any_device() && state_.still(b) &&
-        (mode == access::read || !facts_.in_use(b))) {
+        (mode == access::read || (!facts_.in_use(b) && !state_.discarding({b, 1})))) {
       wanted.emplace_back(mode == access::read ? transfer::clean(reason::host, {b, 1})
                                                : transfer::evict(location::host(), reason::host, {b, 1}));
     }

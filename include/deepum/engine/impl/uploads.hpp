@@ -191,6 +191,26 @@ DEEPUM_SEPARATE void uploads::refuse_failed(const launch_record& record) const {
   }
 }
 
+DEEPUM_SEPARATE bool uploads::forget(block_range range) {
+  bool asked = false;
+  if (state_.launches.incomplete_in_flight()) {
+    return asked;
+  }
+  for_each_run(
+      range,
+      [this](block_id b) {
+        return state_.ledger.of(b).on_any_device() && state_.ledger.users(b) == 0 && state_.still(b);
+      },
+      [&](block_range run) {
+        asked = true;
+        if (!state_.discarding(run)) {
+          state_.queues.forgotten.requested.emplace_back(transfer::discard(reason::requested, run));
+        }
+      });
+  state_.policy_due = state_.policy_due || asked;
+  return asked;
+}
+
 // --- for those that write --------------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE bool uploads::advance() {

@@ -26,6 +26,7 @@ DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, 
       limit_(most),
       addresses_(with.memory, chunk, block_count),
       chunks_(block_count, no_memory),
+      being_made_(block_count),
       closed_(block_count),
       stale_(std::make_unique<std::atomic<bool>[]>(block_count)) {}
 
@@ -39,14 +40,21 @@ DEEPUM_SEPARATE host_chunks::~host_chunks() {
 }
 
 DEEPUM_SEPARATE bool host_chunks::give(block_id b) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  made_.wait(lock, [&] { return !being_made_[b.value]; });
   stale_[b.value].store(false, std::memory_order_relaxed);
   if (has_locked(b)) {
     return true;
   }
   handle& chunk = chunks_[b.value];
   const bool closed = chunk != no_memory;
-  const handle got = closed ? chunk : create();
+  handle got = chunk;
+  if (!closed) {
+    being_made_[b.value] = true;
+    got = create(lock);
+    being_made_[b.value] = false;
+    made_.notify_all();
+  }
   if (got == no_memory) {
     return false;
   }
@@ -93,15 +101,18 @@ DEEPUM_SEPARATE void host_chunks::show_locked(block_id b) {
   }
 }
 
-DEEPUM_SEPARATE host_chunks::handle host_chunks::create() {
+DEEPUM_SEPARATE host_chunks::handle host_chunks::create(std::unique_lock<std::mutex>& lock) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   if (limit_.count == 0 || held() + chunk_ <= limit_) {
     handle made = no_memory;
+    created_.fetch_add(1, std::memory_order_relaxed);
+    lock.unlock();
     result = with_.memory.create(true, chunk_, made);
+    lock.lock();
     if (result == CUDA_SUCCESS) {
-      created_.fetch_add(1, std::memory_order_relaxed);
       return made;
     }
+    created_.fetch_sub(1, std::memory_order_relaxed);
   }
   const handle taken = take_outdated();
   if (taken == no_memory) {
