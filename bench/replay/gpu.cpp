@@ -20,6 +20,7 @@ block_range prefix(block_range range, Predicate&& holds) {
 gpu::gpu(std::uint32_t blocks, const machine& what, bool keeps_home_copy, schedule_sink sink)
     : map_(blocks, what.places, um_grid),
       placed_at_(blocks, -least_stay),
+      in_place_(blocks),
       machine_(what),
       keeps_home_copy_(keeps_home_copy),
       sink_(std::move(sink)),
@@ -278,7 +279,8 @@ bool gpu::waits_for_driver(const operation& op, location from, location to) {
 void gpu::work_in(std::uint8_t way) {
   const location to = machine_.places.routes()[way].to;
   lane& mine = lanes_[way];
-  while (!mine.busy && !(fault_due_ && to == here()) && !mine.queue.empty() && links_.rate_on(way) > 0) {
+  while (!mine.busy && !awaits_links_ && !(fault_due_ && to == here()) && !mine.queue.empty() &&
+         links_.rate_on(way) > 0) {
     operation& op = mine.queue.front();
     const location from = op.what.from;
     if (const block_range there = prefix(op.rest, [&](block_id b) { return map_.of(b).at(to).holds(); });
@@ -320,7 +322,7 @@ void gpu::work_in(std::uint8_t way) {
 
 void gpu::work_out(std::uint8_t way) {
   lane& mine = lanes_[way];
-  while (!mine.busy && !mine.queue.empty() && links_.rate_on(way) > 0) {
+  while (!mine.busy && !awaits_links_ && !mine.queue.empty() && links_.rate_on(way) > 0) {
     operation& op = mine.queue.front();
     const location from = op.what.from;
     const bool leaves = op.what.releases();

@@ -97,6 +97,10 @@ class gpu {
   [[nodiscard]] const topology& places() const { return machine_.places; }
   /// The source is filled in, and the route where contents are copied.
   bool start(const transfer& t, std::uint64_t ticket);
+  /// From now on launches touch rows of the blocks on the host, while they are there; or they do not any more.
+  void set_in_place(block_range range, bool on);
+  /// Of rows that are touched in place; 0: none are.
+  [[nodiscard]] bytes shortest_row() const { return bytes{machine_.shortest_row()}; }
   void poll(std::vector<device_event>& events);
   void notify();
   /// @}
@@ -150,6 +154,19 @@ class gpu {
   void drive_out(block_id victim);
   [[nodiscard]] bool head_misses_more() const;
 
+  /// What a launch touches on the host, and what that takes.
+  struct away {
+    std::vector<schedule_in_place> parts{};
+    double in = 0;  // bytes
+    double out = 0;
+    double slowest = 0;  // of its rows, in 10^9 bytes a second; 0: it touches none there
+  };
+  [[nodiscard]] bool reached(const device_launch& l, block_id b) const;
+  [[nodiscard]] away what_is_away(const device_launch& l) const;
+  /// How long a launch takes with that; nothing where the links are full.
+  [[nodiscard]] std::optional<nanoseconds> time_with(const away& a, nanoseconds alone) const;
+  [[nodiscard]] std::uint8_t way_in() const { return machine_.places.cheapest(location::host(), here()); }
+  [[nodiscard]] std::uint8_t way_out() const { return machine_.places.cheapest(here(), location::host()); }
   void try_begin();
   [[nodiscard]] bool all_there();
   void finish();
@@ -159,6 +176,7 @@ class gpu {
   sim::event_loop loop_{};
   block_ledger map_;
   std::vector<nanoseconds> placed_at_;  // by block: when it got room without a copy
+  std::vector<bool> in_place_;          // by block
   machine machine_;
   bool keeps_home_copy_;
   schedule_sink sink_;
@@ -178,6 +196,9 @@ class gpu {
   nanoseconds began_{};        // the launch that is running
   nanoseconds finished_at_{};  // the launch before it
   bool running_ = false;
+  bool awaits_links_ = false;  // the head of the queue, to touch rows: no copy begins before it
+  double rows_in_ = 0;         // of the launch that is running, in 10^9 bytes a second
+  double rows_out_ = 0;
   bool faulted_ = false;             // the head of the queue has
   std::size_t checked_range_ = 0;    // of the head: the blocks before are there
   std::uint32_t checked_block_ = 0;  // of that range
@@ -190,8 +211,9 @@ class gpu {
 /// Managed memory on such a GPU.
 class managed_blocks : public memory_space {
  public:
-  explicit managed_blocks(gpu& device, const memory_capabilities& can = {})
-      : memory_space(can, block_size, device.places()),
+  explicit managed_blocks(gpu& device, bool keeps_home_copy = false)
+      : memory_space({.keeps_home_copy = keeps_home_copy, .shortest_row = device.shortest_row()}, block_size,
+                     device.places()),
         gpu_(device) {}
 
   [[nodiscard]] std::byte* base() const override { return nullptr; }
@@ -211,7 +233,12 @@ class managed_blocks : public memory_space {
     }
     return gpu_.start(did, ticket);
   }
-  bool advise(block_range, advice, location) override { return true; }
+  bool advise(block_range range, advice hint, location) override {
+    if (hint == advice::set_in_place || hint == advice::unset_in_place) {
+      gpu_.set_in_place(range, hint == advice::set_in_place);
+    }
+    return true;
+  }
   [[nodiscard]] nanoseconds now() const override { return gpu_.now(); }
   void poll(std::vector<device_event>& events) override { gpu_.poll(events); }
   void notify() override { gpu_.notify(); }
@@ -230,7 +257,7 @@ class managed_blocks : public memory_space {
 /// Memory with permanent host copies on such a GPU, as paged memory is.
 class blocks_with_home_copy final : public managed_blocks {
  public:
-  explicit blocks_with_home_copy(gpu& device) : managed_blocks(device, {.keeps_home_copy = true}) {}
+  explicit blocks_with_home_copy(gpu& device) : managed_blocks(device, true) {}
 
   bool start(const transfer& t, std::uint64_t ticket) override { return device().start(t, ticket); }
 };

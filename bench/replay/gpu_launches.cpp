@@ -3,6 +3,7 @@
 #include <deepum/error.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace deepum::replay {
@@ -118,6 +119,13 @@ bool gpu::make_room_for_fault() {
 
 // --- launches ------------------------------------------------------------------------------------------------------
 
+void gpu::set_in_place(block_range range, bool on) {
+  for (const block_id b : range) {
+    in_place_[b.value] = on;
+  }
+  make_progress();
+}
+
 void gpu::launch(device_launch l) {
   expects(block_count(l.all) <= map_.budget(), "a launch uses more blocks than the device has room for");
   l.given = now();
@@ -136,7 +144,9 @@ bool gpu::in_use(block_id b) const { return (running_ || faulted_) && used_by_he
 // Blocks that were there when the check came by may have left: the last look is at all of them.
 bool gpu::all_there() {
   const device_launch& head = queue_.front();
-  const auto ready = [&](block_id b) { return map_.resident(b) && map_.moving(b) != motion::leaving; };
+  const auto ready = [&](block_id b) {
+    return (map_.resident(b) && map_.moving(b) != motion::leaving) || reached(head, b);
+  };
   for (bool from_the_beginning = checked_range_ == 0 && checked_block_ == 0;; from_the_beginning = true) {
     for (; checked_range_ != head.all.size(); ++checked_range_, checked_block_ = 0) {
       const block_range r = head.all[checked_range_];
@@ -178,21 +188,82 @@ bool gpu::all_there() {
   return true;
 }
 
+bool gpu::reached(const device_launch& l, block_id b) const {
+  return in_place_[b.value] && !map_.present(b) && map_.current(b, location::host()) &&
+         contains(l.touched->looked_up, b);
+}
+
+// As the referee counts: rows are spread evenly over the blocks that they lie in.
+gpu::away gpu::what_is_away(const device_launch& l) const {
+  away all;
+  for (const block_range r : l.touched->looked_up) {
+    for_each_run(
+        r, [&](block_id b) { return reached(l, b); },
+        [&](block_range run) {
+          double in = 0;
+          double out = 0;
+          for (const touched_tensor& t : l.touched->rows) {
+            const auto here = static_cast<std::uint32_t>(
+                std::count_if(run.begin(), run.end(), [&](block_id b) { return contains(t.blocks, b); }));
+            if (here == 0) {
+              continue;
+            }
+            const double rate = machine_.row_rate(t.row_bytes);
+            all.slowest = all.slowest == 0 ? rate : std::min(all.slowest, rate);
+            in += t.read ? t.bytes_of(here) : 0;
+            out += t.written ? t.bytes_of(here) : 0;
+          }
+          all.parts.push_back(
+              {run, static_cast<std::uint64_t>(std::ceil(in)), static_cast<std::uint64_t>(std::ceil(out))});
+          all.in += std::ceil(in);
+          all.out += std::ceil(out);
+        });
+  }
+  return all;
+}
+
+std::optional<nanoseconds> gpu::time_with(const away& a, nanoseconds alone) const {
+  double longest = 0;
+  for (const auto& [way, amount] : {std::pair{way_in(), a.in}, {way_out(), a.out}}) {
+    const double left = amount == 0 ? a.slowest : links_.rate_on(way);
+    if (left <= 0) {
+      return std::nullopt;
+    }
+    longest = std::max(longest, amount / std::min(left, a.slowest));
+  }
+  return alone + nanoseconds{static_cast<std::int64_t>(std::ceil(longest))};
+}
+
 void gpu::try_begin() {
   if (running_ || queue_.empty() || !all_there()) {
     return;
   }
   const device_launch& head = queue_.front();
+  away rows = what_is_away(head);
+  const std::optional<nanoseconds> time =
+      rows.parts.empty() ? std::optional(head.duration) : time_with(rows, head.duration);
+  awaits_links_ = !time;
+  if (!time) {
+    return;
+  }
   running_ = true;
   began_ = now();
+  if (!rows.parts.empty() && time->count() != 0) {
+    rows_in_ = rows.in / static_cast<double>(time->count());
+    rows_out_ = rows.out / static_cast<double>(time->count());
+    links_.begin(way_in(), rows_in_);
+    links_.begin(way_out(), rows_out_);
+    progress_again_ = true;  // copies that had to wait
+  }
   if (sink_) {
     sink_({.what = schedule_event::launch,
            .kernel = head.kernel,
            .step = head.step,
            .start = now(),
-           .end = now() + head.duration});
+           .end = now() + *time,
+           .in_place = std::move(rows.parts)});
   }
-  after(head.duration, [this] { finish(); });
+  after(*time, [this] { finish(); });
 }
 
 void gpu::finish() {
@@ -200,9 +271,17 @@ void gpu::finish() {
   queue_.pop_front();
   running_ = false;
   faulted_ = false;
+  if (rows_in_ + rows_out_ > 0) {
+    links_.end(way_in(), std::exchange(rows_in_, 0));
+    links_.end(way_out(), std::exchange(rows_out_, 0));
+  }
   for (const block_range r : head.touched->writes) {
     for (const block_id b : r) {
-      map_.write(b);
+      if (map_.resident(b)) {
+        map_.write(b);
+      } else {
+        map_.write(b, location::host());  // in place
+      }
     }
   }
   device_event e;

@@ -63,6 +63,8 @@ class Step:
         self.segments = {}  # number: (blocks, [(launch, held, writes, returns)])
         for segment, blocks, launch, _, held, writes, returns in text["gaps"]:
             self.segments.setdefault(segment, (blocks, []))[1].append((launch, held, bool(writes), bool(returns)))
+        # (launch, segment): what a launch that only looks rows up there reads and writes of each block, and bytes of a row
+        self.look_ups = {(launch, segment): (bytes_in, bytes_out, row) for launch, segment, bytes_in, bytes_out, row in text.get("look_ups", [])}
 
     def held(self):
         """By launch: blocks that are used, or hold in a gap what is alive."""
@@ -113,13 +115,16 @@ class Windows:
         return first, self.before(launch + 1 + held) - first
 
 
-def spans_of(gaps, windows):
-    """The gaps of a segment as the windows see them: chains of spans (first checkpoint, number of them, comes back).
+def spans_of(gaps, windows, looked_up=()):
+    """The gaps of a segment as the windows see them: chains of spans (first checkpoint, number of them, comes back, look-up).
 
-    Between two writes one copy out serves all gaps: they are a chain. Yields (window of the write or None, spans), the
-    checkpoints counted on from the window of the write. A clean gap is a chain of its own.
+    Between two writes one copy out serves all gaps: they are a chain. Yields (window of the write or None, look-up, spans), the
+    checkpoints counted on from the window of the write. A clean gap is a chain of its own. A look-up is the launch that uses the
+    segment next, or that of the write, where it is one of `looked_up`: launches that only look rows up there; else -1.
     """
     chains, written, key = {}, None, None  # `written`: the window of the last write, counted on
+    launches = [launch for launch, *_ in gaps]
+    look = [launch if launch in looked_up else -1 for launch in launches]
     for turn in range(2):  # what was written at the end of a step is dirty at the beginning of the next one
         for i, (launch, held, writes, returns) in enumerate(gaps):
             first, count = windows.inside(launch + turn * windows.launches, held)
@@ -128,21 +133,22 @@ def spans_of(gaps, windows):
             if turn == 1 and count:
                 if written is not None:
                     shift = written // windows.count * windows.count
-                    chains.setdefault(key, (written - shift, []))[1].append((first - shift, count, returns))
+                    chains.setdefault(key, (written - shift, look[key], []))[2].append((first - shift, count, returns, look[(i + 1) % len(gaps)]))
                 elif returns:
-                    chains[-1 - i] = (None, [(first % windows.count, count, True)])
+                    chains[-1 - i] = (None, -1, [(first % windows.count, count, True, look[(i + 1) % len(gaps)])])
             if not returns:
                 written = None
-    for window, spans in chains.values():
-        yield window, tuple(sorted(spans))
+    for window, write, spans in chains.values():
+        yield window, write, tuple(sorted(spans))
 
 
-def group(step, windows, leave_out):
-    """Blocks by what they do: {(window of the write or None, spans): blocks}."""
+def group(step, windows, leave_out, in_place=False):
+    """Blocks by what they do: {(window of the write or None, look-up, spans): blocks}; see `spans_of`."""
     small, gone = 0, leave_out * sum(blocks for blocks, _ in step.segments.values())
     groups = {}
-    for blocks, gaps in step.segments.values():
-        signature = tuple(sorted(spans_of(gaps, windows), key=lambda c: (c[0] is not None, c)))
+    for segment, (blocks, gaps) in step.segments.items():
+        looked_up = {launch for launch, *_ in gaps if (launch, segment) in step.look_ups} if in_place else ()
+        signature = tuple(sorted(spans_of(gaps, windows, looked_up), key=lambda c: (c[0] is not None, c)))
         if signature:
             groups[signature] = groups.get(signature, 0) + blocks
     chains = {}
@@ -225,14 +231,14 @@ def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0,
     coming, going = [[] for _ in range(w.count)], [[] for _ in range(w.count)]  # by window: columns of copies
     away = [[] for _ in range(w.count)]  # by checkpoint: columns of what has left
     held = [0.0] * w.count
-    for (written, spans), blocks in chains.items():
+    for (written, _, spans), blocks in chains.items():
         size = blocks / unit
-        for first, count, _ in spans:
+        for first, count, *_ in spans:
             for c in range(first, first + count):
                 held[c % w.count] += size
         if written is None:
             # What is clean leaves at once, and all that is to be known is when it comes back.
-            (first, count, _), = spans
+            (first, count, *_), = spans
             left = p.add(count, upper=size)
             back = p.add(count)
             for i in range(count):
@@ -241,13 +247,13 @@ def lp_bound(step, budget_blocks, h2d=50.8, d2h=50.8, windows=128, latency_ns=0,
                 p.equals([(left[i], 1), (back[i], -1)] + ([(left[i + 1], -1)] if i + 1 < count else []), 0)
             continue
         # Copied out by each checkpoint since the write, and in each window before it.
-        end = max(first + count for first, count, _ in spans)
+        end = max(first + count for first, count, *_ in spans)
         copied = p.add(end - written - 1, upper=size)
         out = p.add(end - written - 1)
         for i in range(len(out)):
             going[(written + i) % w.count].append(out[i])
             p.equals([(copied[i], 1), (out[i], -1)] + ([(copied[i - 1], -1)] if i else []), 0)
-        for first, count, returns in spans:
+        for first, count, returns, _ in spans:
             if not returns:
                 for i in range(count):
                     away[(first + i) % w.count].append(copied[first + i - written - 1])

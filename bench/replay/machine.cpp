@@ -50,6 +50,7 @@ class machine_reader {
     m.places = topology{location::device(0), budgets, std::move(links), detours};
     m.names = names_;
     read_caps(m);
+    read_row_rates(m);
     m.copy_latency =
         nanoseconds{static_cast<std::int64_t>(std::ceil(number(at(file_, "copy_latency_ns"), "copy_latency_ns")))};
     return m;
@@ -230,6 +231,24 @@ class machine_reader {
     }
     return budgets;
   }
+  void read_row_rates(machine& m) {
+    const auto rates = file_.find("row_rates");
+    if (rates == file_.end()) {
+      return;
+    }
+    if (!rates->is_object()) {
+      refuse("\"row_rates\" is no object of rates by the bytes of a row");
+    }
+    for (const auto& [row, rate] : rates->items()) {
+      std::uint32_t from = 0;
+      const auto end = std::from_chars(row.data(), row.data() + row.size(), from);
+      if (end.ec != std::errc{} || end.ptr != row.data() + row.size()) {
+        refuse("\"row_rates\" has \"" + row + "\", which is no number of bytes");
+      }
+      m.row_rates.emplace_back(from, number(rate, "the rate of rows of " + row + " bytes"));
+    }
+    std::sort(m.row_rates.begin(), m.row_rates.end());
+  }
   void read_caps(machine& m) {
     const auto caps = file_.find("caps");
     if (caps == file_.end()) {
@@ -261,6 +280,18 @@ class machine_reader {
 };
 
 }  // namespace
+
+std::uint32_t machine::shortest_row() const {
+  double most = 0;
+  std::uint32_t found = 0;
+  for (const auto& [from, gbps] : row_rates) {
+    if (gbps > most) {
+      most = gbps;
+      found = std::max(from, 1U);
+    }
+  }
+  return found;
+}
 
 double machine::rate(location from, location to) const {
   std::vector<double> left;

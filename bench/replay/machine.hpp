@@ -42,7 +42,20 @@ struct machine {
   /// Managed memory: a copy to the device that finds no room is no reason to leave it out. The least recently migrated
   /// block that the launch at the head does not use leaves, and then the other one comes, as the driver does it.
   bool driver_makes_room = false;
+  /// Useful 10^9 bytes a second of rows that launches touch in place, from rows of so many bytes on, ascending. Empty:
+  /// they touch none.
+  std::vector<std::pair<std::uint32_t, double>> row_rates{};
 
+  /// How fast rows of this size are touched in place; 0: it is not known.
+  [[nodiscard]] double row_rate(std::uint32_t row_bytes) const {
+    double rate = 0;
+    for (const auto& [from, gbps] : row_rates) {
+      rate = from <= row_bytes && gbps > rate ? gbps : rate;
+    }
+    return rate;
+  }
+  /// Rows from which on the rate is the highest; 0: none are touched in place.
+  [[nodiscard]] std::uint32_t shortest_row() const;
   /// Of the routes from one place to another together, in 10^9 bytes a second: what one link each would have to do
   /// to be as good while nothing else moves. No link is counted for more than it has.
   [[nodiscard]] double rate(location from, location to) const;
@@ -52,7 +65,7 @@ struct machine {
 [[nodiscard]] machine one_device(bytes budget, const link_costs& costs);
 
 /// Reads a machine as the referee of schedules does: budgets by device, links with rates, routes over one or two of
-/// them, and caps on sums of links. What `row_rates` says is passed over: no launch touches blocks in place.
+/// them, caps on sums of links, and the rates of rows that are touched in place.
 ///
 /// A route over two links goes through a place between. Where the file does not name that place, because no route ends
 /// there, it is a device that holds nothing.

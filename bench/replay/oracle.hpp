@@ -244,7 +244,7 @@ class oracle_policy final : public policy {
   // Whether what a launch declares lies in what was told of it.
   static bool agrees(const std::vector<block_access>& declared, std::span<const block_access> told) {
     for (const block_access& a : declared) {
-      for (std::uint32_t b = a.range.begin_value(); b != a.range.end_value();) {
+      for (std::uint32_t b = a.sparse ? a.range.end_value() : a.range.begin_value(); b != a.range.end_value();) {
         const auto use = std::find_if(told.begin(), told.end(),
                                       [&](const block_access& t) { return t.range.contains(block_id{b}); });
         if (use == told.end()) {

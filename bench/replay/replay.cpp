@@ -22,8 +22,9 @@ struct declared_launch {
   const touched_blocks* of = nullptr;
 };
 
-// Launches with look-ups declare what they touch in any case; the blocks of the look-ups are theirs to know.
-declared_launch declare(const workload& w, const workload_launch& l, std::size_t variant) {
+// Launches with look-ups declare what they touch in any case; the blocks of the look-ups are theirs to know. Where rows
+// can be touched in place, and it is known how many there are, they declare that they look rows up in the tensor.
+declared_launch declare(const workload& w, const workload_launch& l, std::size_t variant, bool rows_in_place) {
   declared_launch d;
   d.of = &l.touches(variant);
   signature_builder signature{l.kernel};
@@ -31,17 +32,27 @@ declared_launch declare(const workload& w, const workload_launch& l, std::size_t
   for (const workload_operand& o : l.operands) {
     const workload_tensor& t = w.tensors[o.tensor];
     signature.operand(t.address.count, t.size.count, o.mode);
-    if (o.data_dependent) {
+    if (o.rows != 0 && rows_in_place) {
+      d.accesses.push_back({.range = t.span,
+                            .mode = o.mode == deepum::access::read ? o.mode : deepum::access::update,
+                            .sparse = true,
+                            .row_bytes = o.row_bytes,
+                            .touched = o.row_bytes * o.rows});
+    } else if (o.data_dependent) {
       d.complete = false;
       sparse.push_back(t.span);
     }
   }
   d.signature = signature.finish();
   const auto add = [&](const block_set& set, deepum::access mode) {
-    for (const block_range r : set) {
-      if (std::none_of(sparse.begin(), sparse.end(), [&](block_range s) { return s.overlaps(r); })) {
-        d.accesses.push_back({r, mode});
-      }
+    for (const block_range all : set) {
+      deepum::for_each_run(
+          all, [&](block_id b) { return !rows_in_place || !contains(d.of->looked_up, b); },
+          [&](block_range r) {
+            if (std::none_of(sparse.begin(), sparse.end(), [&](block_range s) { return s.overlaps(r); })) {
+              d.accesses.push_back({r, mode});
+            }
+          });
     }
   };
   // Fresh blocks are overwritten as a whole. Others that are written keep bytes of their neighbours, or are not said
@@ -279,7 +290,7 @@ class replayer {
     std::vector<declared_launch>& launches = variants[turn.variant % w.variants];
     if (launches.empty()) {
       for (const workload_launch& l : w.launches) {
-        launches.push_back(declare(w, l, turn.variant));
+        launches.push_back(declare(w, l, turn.variant, gpu_.shortest_row().count != 0));
       }
     }
     return launches;

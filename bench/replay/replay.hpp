@@ -55,7 +55,7 @@ struct replay_result {
 /// The host issues launches in order, as far ahead as `run_ahead` says, allocates the blocks of a tensor before its
 /// first launch and frees them after the last. The policy learns what a program's policy learns: launches as they are
 /// issued with what they declare, facts about contents, faults and migrations. Data-dependent accesses are not
-/// declared.
+/// declared, but for how many rows of a tensor they look up, on machines where rows can be touched in place.
 ///
 /// Deterministic.
 /// @param chooser  A policy that has seen nothing yet.

@@ -122,6 +122,8 @@ nlohmann::json json_of(const workload& w, const program& what, const run_options
                               {"faults", t.used.faults},
                               {"in_bytes", t.used.in().all_bytes()},
                               {"out_bytes", t.used.out().all_bytes()},
+                              {"read_in_place", t.used.read_in_place},
+                              {"written_in_place", t.used.written_in_place},
                               {"discarded_blocks", t.used.discarded},
                               {"stalled_ns", t.used.stalled.count()},
                               {"prefetches_used", t.used.prefetches_used},

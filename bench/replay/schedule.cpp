@@ -96,6 +96,34 @@ void put_place(line_builder& line, location l) {
   l.is_host() ? line << "\"host\"" : line << l.index() - location::device(0).index();
 }
 
+// The names of its links.
+void put_route(line_builder& line, std::uint8_t via, const machine& on) {
+  const char* before = "[";
+  on.places.routes()[via].for_each_link([&](std::uint8_t l) {
+    line << before << nlohmann::json(on.names[l]).dump();
+    before = ",";
+  });
+  line << "]";
+}
+
+// A launch that touches blocks on the host.
+std::string launch_line(const schedule_entry& e, const machine& on) {
+  line_builder line;
+  line << "{\"kernel\":" << e.kernel << ",\"step\":" << e.step << ",\"start\":" << e.start.count()
+       << ",\"end\":" << e.end.count();
+  const char* before = ",\"in_place\":[";
+  for (const schedule_in_place& p : e.in_place) {
+    line << before << "{\"block\":" << p.blocks.begin_value() << ",\"count\":" << p.blocks.count << ",\"route_in\":";
+    put_route(line, on.places.cheapest(location::host(), location::device()), on);
+    line << ",\"route_out\":";
+    put_route(line, on.places.cheapest(location::device(), location::host()), on);
+    line << ",\"in\":" << p.in << ",\"out\":" << p.out << "}";
+    before = ",";
+  }
+  line << "]}\n";
+  return line.take();
+}
+
 }  // namespace
 
 std::string schedule_line(const schedule_header& header) {
@@ -134,6 +162,9 @@ std::string schedule_line(const schedule_entry& e, const machine& on) {
     line << "}\n";
     return line.take();
   }
+  if (e.what == schedule_event::launch && !e.in_place.empty()) {
+    return launch_line(e, on);
+  }
   if (!is_copy(e.what)) {
     return schedule_line(e);
   }
@@ -142,12 +173,9 @@ std::string schedule_line(const schedule_entry& e, const machine& on) {
   put_place(line, e.from);
   line << ",\"to\":";
   put_place(line, e.to);
-  const char* before = ",\"route\":[";
-  on.places.routes()[e.via].for_each_link([&](std::uint8_t l) {
-    line << before << nlohmann::json(on.names[l]).dump();
-    before = ",";
-  });
-  line << "],\"then\":\"" << (e.then == afterwards::keep ? "keep" : "release") << "\",\"start\":" << e.start.count()
+  line << ",\"route\":";
+  put_route(line, e.via, on);
+  line << ",\"then\":\"" << (e.then == afterwards::keep ? "keep" : "release") << "\",\"start\":" << e.start.count()
        << ",\"end\":" << e.end.count() << "}\n";
   return line.take();
 }

@@ -35,17 +35,27 @@ enum class schedule_event : std::uint8_t {
   move,        ///< any other copy, from or to a neighbour
 };
 
+/// Blocks that a launch touches where they are, on the host.
+struct schedule_in_place {
+  block_range blocks{};
+  std::uint64_t in = 0;   ///< bytes that it reads of them
+  std::uint64_t out = 0;  ///< bytes that it writes
+
+  friend bool operator==(const schedule_in_place&, const schedule_in_place&) = default;
+};
+
 struct schedule_entry {
   schedule_event what = schedule_event::copy_in;
   block_range blocks{};      ///< not of a launch; never empty
   std::uint32_t kernel = 0;  ///< of a launch: its place in the step
   std::uint32_t step = 0;    ///< of a launch
   nanoseconds start{};
-  nanoseconds end{};                   ///< of a copy or launch; equal to `start` for the others
-  location from = location::device();  ///< of a copy; of a drop: where room is freed
-  location to = location::host();      ///< of a copy
-  std::uint8_t via = 0;                ///< of a copy: its route, by number
-  afterwards then = afterwards::keep;  ///< of a copy: what the source has when it is over
+  nanoseconds end{};                          ///< of a copy or launch; equal to `start` for the others
+  location from = location::device();         ///< of a copy; of a drop: where room is freed
+  location to = location::host();             ///< of a copy
+  std::uint8_t via = 0;                       ///< of a copy: its route, by number
+  afterwards then = afterwards::keep;         ///< of a copy: what the source has when it is over
+  std::vector<schedule_in_place> in_place{};  ///< of a launch
 
   friend bool operator==(const schedule_entry&, const schedule_entry&) = default;
 };

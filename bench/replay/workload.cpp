@@ -149,6 +149,14 @@ class builder {
           to.operands[place->second].mode = access::update;
         }
       }
+      for (const auto& [id, rows] : from.touched) {
+        const auto place = places.find(id);
+        if (place == places.end()) {
+          refuse(source_, from.line, "\"touched\" names tensor " + std::to_string(id) + ", which is not an operand");
+        }
+        to.operands[place->second].row_bytes = rows.row_bytes;
+        to.operands[place->second].rows = rows.rows;
+      }
       for (const auto& [id, lists] : from.blocks) {
         const std::uint32_t count = result_.tensors[index_of(from, id)].span.count;
         expects(!lists.empty(), "at least one list of blocks for a data-dependent access");
@@ -333,6 +341,26 @@ class builder {
         t.reads = blocks_of_all(from, from.in, variant);
         t.writes = blocks_of_all(from, from.out, variant);
         t.fresh = without(fresh_[i], t.reads);
+        block_set whole;
+        for (const workload_operand& o : to.operands) {
+          const std::int64_t id = result_.tensors[o.tensor].id;
+          const block_set blocks = from.touched.empty() ? block_set{} : blocks_of_all(from, {id}, variant);
+          whole.insert(whole.end(), o.rows == 0 ? blocks.begin() : blocks.end(), blocks.end());
+          if (o.rows != 0) {
+            const auto names = [id](const std::vector<std::int64_t>& ids) {
+              return std::find(ids.begin(), ids.end(), id) != ids.end();
+            };
+            t.looked_up.insert(t.looked_up.end(), blocks.begin(), blocks.end());
+            t.rows.push_back({.blocks = blocks,
+                              .row_bytes = o.row_bytes,
+                              .rows = o.rows,
+                              .read = names(from.in),
+                              .written = names(from.out)});
+          }
+        }
+        normalise(whole);
+        normalise(t.looked_up);
+        t.looked_up = without(t.looked_up, whole);
       }
     }
   }

@@ -47,6 +47,12 @@ struct described_layer {
   std::vector<std::int64_t> input{};  ///< tensors; in the forward pass alone
 };
 
+/// Rows of a tensor that a launch touches, in the way in which it names the tensor.
+struct described_rows {
+  std::uint32_t row_bytes = 0;
+  std::uint64_t rows = 0;
+};
+
 /// A launch as a file or a program describes it.
 struct described_launch {
   /// One list for all steps, or lists that steps use in turn; blocks are counted from the first one of the tensor.
@@ -59,6 +65,8 @@ struct described_launch {
   /// The blocks that are really touched of tensors with data-dependent accesses, by the tensor's number. At least one
   /// list each.
   std::map<std::int64_t, lists> blocks{};
+  /// How much of them is touched, where that is not all of it.
+  std::map<std::int64_t, described_rows> touched{};
   std::optional<described_layer> layer{};
   std::size_t line = 0;  ///< of the file, for messages; 0: there is no file
 };
@@ -86,14 +94,31 @@ struct workload_operand {
   std::uint32_t tensor = 0;     ///< index into `workload::tensors`
   access mode = access::read;   ///< `overwrite` where it is written only, and as a whole
   bool data_dependent = false;  ///< the launch touches only some of its blocks
+  std::uint32_t row_bytes = 0;  ///< and of these only rows of so many bytes; 0: all of them
+  std::uint64_t rows = 0;       ///< that many
   friend constexpr bool operator==(const workload_operand&, const workload_operand&) = default;
+};
+
+/// Rows of one tensor that a launch touches in one step.
+struct touched_tensor {
+  block_set blocks{};  ///< that they lie in
+  std::uint32_t row_bytes = 0;
+  std::uint64_t rows = 0;
+  bool read = false;
+  bool written = false;
+
+  [[nodiscard]] double bytes_of(std::uint32_t some_blocks) const {
+    return static_cast<double>(row_bytes) * static_cast<double>(rows) * some_blocks / block_count(blocks);
+  }
 };
 
 /// The blocks that a launch touches in one step.
 struct touched_blocks {
   block_set reads{};
   block_set writes{};
-  block_set fresh{};  ///< hold nothing alive before the launch, and are not read: they need no fetch
+  block_set fresh{};                   ///< hold nothing alive before the launch, and are not read: they need no fetch
+  std::vector<touched_tensor> rows{};  ///< where less than the blocks is touched, of what
+  block_set looked_up{};               ///< blocks of which nothing but such rows is touched
 
   /// Blocks that are read or written.
   [[nodiscard]] block_set all() const;

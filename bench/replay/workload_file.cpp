@@ -131,11 +131,7 @@ class parser {
         line.refuse("\"blocks\" is not an object of lists");
       }
       for (const auto& [name, value] : blocks.items()) {
-        std::int64_t id = 0;
-        const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), id);
-        if (code != std::errc{} || end != name.data() + name.size()) {
-          line.refuse("\"blocks\" names \"" + name + "\", which is not the number of a tensor");
-        }
+        const std::int64_t id = tensor_named(line, name, "blocks");
         described_launch::lists& lists = launch.blocks[id];
         if (!lists.empty()) {
           line.refuse("\"blocks\" names tensor " + std::to_string(id) + " twice");
@@ -149,10 +145,43 @@ class parser {
         }
       }
     }
+    read_touched(line, launch);
     if (line.has("layer")) {
       launch.layer = read_layer(line);
     }
     result_.launches.push_back(std::move(launch));
+  }
+
+  static void read_touched(const json_line& line, described_launch& launch) {
+    if (!line.has("touched")) {
+      return;
+    }
+    const nlohmann::json& touched = line.at("touched");
+    if (!touched.is_object()) {
+      line.refuse("\"touched\" is not an object of rows by tensor");
+    }
+    for (const auto& [name, value] : touched.items()) {
+      const std::int64_t id = tensor_named(line, name, "touched");
+      if (!value.is_object() || !value.contains("row_bytes") || !value.contains("rows")) {
+        line.refuse("\"touched\" of tensor " + name + " lacks \"row_bytes\" or \"rows\"");
+      }
+      described_rows& rows = launch.touched[id];
+      rows.row_bytes = static_cast<std::uint32_t>(
+          line.whole(value.at("row_bytes"), "row_bytes", std::numeric_limits<std::uint32_t>::max()));
+      rows.rows = line.whole(value.at("rows"), "rows", most_rows);
+      if (rows.row_bytes == 0) {
+        line.refuse("\"touched\" of tensor " + name + " has rows of no bytes");
+      }
+    }
+  }
+
+  static std::int64_t tensor_named(const json_line& line, const std::string& name, const char* where) {
+    std::int64_t id = 0;
+    const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), id);
+    if (code != std::errc{} || end != name.data() + name.size()) {
+      line.refuse("\"" + std::string(where) + "\" names \"" + name + "\", which is not the number of a tensor");
+    }
+    return id;
   }
 
   static described_layer read_layer(const json_line& line) {
@@ -203,6 +232,7 @@ class parser {
 
   static constexpr std::uint64_t max_tensor_id = std::numeric_limits<std::int64_t>::max();
   static constexpr double longest_launch_ns = 86400e9;
+  static constexpr std::uint64_t most_rows = std::uint64_t{1} << 40U;
 
   std::string_view source_;
   bool header_seen_ = false;

@@ -34,7 +34,7 @@ struct metric {
   bool level = false;  // else it only grows
 };
 
-[[nodiscard]] inline std::array<metric, 22> metrics_of(const statistics& s) {
+[[nodiscard]] inline std::array<metric, 24> metrics_of(const statistics& s) {
   const policy_statistics& p = s.policy;
   return {{
       {"launches", "", "Launches that were issued.", s.launches},
@@ -42,6 +42,9 @@ struct metric {
       {"launches_refused", "", "Launches that were issued and refused: they can never begin.", s.refused_launches},
       {"faults", "", "Page faults that the device reported.", s.faults},
       {"faults_lost", "", "Page faults that happened and were not reported.", s.lost_faults},
+      {"read_in_place_bytes", "bytes", "Rows that launches read on the host, as far as they said.", s.read_in_place},
+      {"written_in_place_bytes", "bytes", "Rows that launches wrote on the host, as far as they said.",
+       s.written_in_place},
       {"discarded_blocks", "blocks", "Blocks whose contents a fact said were dead.", s.discarded},
       {"prefetches_used_blocks", "blocks", "Prefetched blocks that a launch used.", s.prefetches_used},
       {"prefetches_late_blocks", "blocks", "Blocks that faulted while their prefetch was under way.",

@@ -35,6 +35,15 @@ def machine(budget, spare=0, links=1, near=10.0, caps=(), memory=True, rate=1.0)
     return lp_places.Machine(text)
 
 
+def looks_up(step, launch, blocks, share, row=128):
+    """The launch only looks rows up in these blocks, and reads and writes such a share of each."""
+    for segment, (_, gaps) in step.segments.items():
+        for at, _, writes, _ in gaps:
+            if at == launch and segment in blocks:
+                step.look_ups[launch, segment] = (MB * share, MB * share * writes, row)
+    return step
+
+
 class LpPlaces(unittest.TestCase):
     def bound(self, step, m, windows=1000):
         return lp_places.lp_places(step, m, windows)["bound_ns"] / MS
@@ -55,6 +64,28 @@ class LpPlaces(unittest.TestCase):
         self.check(step, machine(2, links=2), 0.75)
         self.check(step, machine(2, links=2, caps=[[["in", "in1"], 1.0]]), 1.5)
         self.check(step, machine(2, links=2, caps=[[["in", "in1", "out", "out1"], 2.0]]), 1.5)
+
+    def test_rows_are_touched_in_place_where_that_is_cheaper_than_bringing_blocks(self):
+        def step(share):
+            made = step_of([(MS / 100, {b: UPDATE}) for b in range(3)])
+            self.assertEqual(sorted(made.segments), [0, 1, 2])
+            for b in range(3):
+                looks_up(made, b, {b}, share)
+            return made
+
+        def about(share, m, ms):  # a little may be copied beside the launches
+            self.assertLessEqual(self.bound(step(share), m), ms * 1.001)
+            self.assertGreaterEqual(self.bound(step(share), m), ms * 0.9)
+
+        on = machine(2)
+        about(0.1, on, 1.5)  # the machine does not say how fast
+        on.row_rates = [(128, 1.0)]
+        about(0.1, on, 0.03 + 0.1)  # two blocks stay, and a tenth of a block goes each way for the third
+        about(0.25, on, 0.03 + 0.25)
+        on.row_rates = [(128, 0.5)]
+        about(0.1, on, 0.03 + 0.2)
+        on.row_rates = [(256, 1.0)]
+        about(0.1, on, 1.5)  # nor of rows that short
 
     def test_the_slower_link_of_a_way_counts(self):
         step = step_of([(MS / 100, {b: READ}) for b in range(3)])

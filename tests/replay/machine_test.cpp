@@ -68,6 +68,22 @@ TEST_CASE("a machine is read with its budgets, links, routes and caps") {
   CHECK(m.places.rank(host) == 2);
   CHECK(m.rate(host, here) == 80);  // by the cap
   CHECK(m.rate(here, host) == 90);
+  CHECK(m.row_rate(63) == 0);
+  CHECK(m.row_rate(64) == 28.6);
+  CHECK(m.row_rate(4096) == 28.6);
+  CHECK(m.shortest_row() == 64);
+}
+
+TEST_CASE("rows are fastest from the size on that has the highest rate, and are touched nowhere where none is told") {
+  const machine fast = parse_machine("m.json", without(two_devices, R"({"64": 28.6})", R"({"128":50.8,"64":28.6})"));
+  CHECK(fast.row_rate(127) == 28.6);
+  CHECK(fast.row_rate(128) == 50.8);
+  CHECK(fast.shortest_row() == 128);
+  const machine none = parse_machine("m.json", without(two_devices, R"("row_rates": {"64": 28.6},)"));
+  CHECK(none.shortest_row() == 0);
+  CHECK(refusal(without(two_devices, R"({"64": 28.6})", R"({"64 B": 28.6})")).find("no number of bytes") !=
+        std::string::npos);
+  CHECK(refusal(without(two_devices, R"({"64": 28.6})", "28.6")).find("row_rates") != std::string::npos);
 }
 
 TEST_CASE("a way whose place between is not named leads through a device that holds nothing") {

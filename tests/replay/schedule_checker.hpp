@@ -264,10 +264,10 @@ class schedule_checker {
     }
     running_ = true;
     free_ = e.end;
-    if (e.end - e.start < now().duration) {
+    const touched_blocks& touched = now().touches(what_.turns[turn_].variant);
+    if (e.end - e.start < now().duration + look_up(e, touched, true)) {
       fail(e, "a launch ends early");
     }
-    const touched_blocks& touched = now().touches(what_.turns[turn_].variant);
     each(touched.reads, [&](std::uint32_t b) { use(e, b, blocks_[b].read); });
     each(touched.writes, [&](std::uint32_t b) { use(e, b, blocks_[b].written); });
     each(touched.writes, [&](std::uint32_t b) {
@@ -277,8 +277,9 @@ class schedule_checker {
       }
       written.alive = true;
       ++written.newest;
+      const unsigned where = is_in_place(e, b) ? 0 : here;
       for (unsigned l = 0; l != written.at.size(); ++l) {
-        if (l == here) {
+        if (l == where) {
           written.at[l].version = written.newest;
         } else if (written.at[l].where != place::away) {
           taken_[l] -= l != 0 ? 1 : 0;
@@ -287,9 +288,65 @@ class schedule_checker {
       }
     });
   }
+  static bool is_in_place(const schedule_entry& e, std::uint32_t number) {
+    return std::any_of(e.in_place.begin(), e.in_place.end(),
+                       [&](const schedule_in_place& p) { return p.blocks.contains(block_id{number}); });
+  }
+  /// What a launch touches in place is no less than what it looks up there, and loads the links while it runs.
+  /// @returns  How much longer it takes for that.
+  nanoseconds look_up(const schedule_entry& e, const touched_blocks& touched, bool begins) {
+    double slowest = 0;
+    double in = 0;
+    double out = 0;
+    for (const schedule_in_place& p : e.in_place) {
+      double least_in = 0;
+      double least_out = 0;
+      for (const touched_tensor& t : touched.rows) {
+        const auto share = static_cast<std::uint32_t>(
+            std::count_if(p.blocks.begin(), p.blocks.end(), [&](block_id b) { return contains(t.blocks, b); }));
+        if (share != 0) {
+          const double rate = machine_.row_rate(t.row_bytes);
+          slowest = slowest == 0 ? rate : std::min(slowest, rate);
+          least_in += t.read ? t.bytes_of(share) : 0;
+          least_out += t.written ? t.bytes_of(share) : 0;
+        }
+      }
+      for (const block_id b : p.blocks) {
+        if (!contains(touched.looked_up, b)) {
+          fail(e, "block " + std::to_string(b.value) + " is touched in place, and is not only looked up");
+        }
+      }
+      if (static_cast<double>(p.in) + 1 < least_in || static_cast<double>(p.out) + 1 < least_out) {
+        fail(e, "less is touched in place than is looked up");
+      }
+      in += static_cast<double>(p.in);
+      out += static_cast<double>(p.out);
+    }
+    if (e.in_place.empty()) {
+      return {};
+    }
+    const double time = std::max<double>(1, static_cast<double>((e.end - e.start).count()));
+    double longest = 0;
+    for (const auto& [from, to, amount] : {std::tuple{location::host(), location::device(), in},
+                                           std::tuple{location::device(), location::host(), out}}) {
+      machine_.places.routes()[machine_.places.cheapest(from, to)].for_each_link([&, amount = amount](std::uint8_t l) {
+        const double rate = machine_.places.links()[l].rate;
+        longest = std::max(longest, amount / std::min(rate, slowest));
+        loads_[l] += begins ? amount / time : -amount / time;
+        if (loads_[l] > rate * 1.0001) {
+          fail(e, "link " + machine_.names[l] + " carries more than it can beside what is touched in place");
+        }
+      });
+    }
+    return nanoseconds{static_cast<std::int64_t>(longest)};
+  }
   void use(const schedule_entry& e, std::uint32_t number, bool& how) {
     const block& b = blocks_[number];
-    if (b.at[here].where != place::there) {
+    if (is_in_place(e, number)) {
+      if (b.at[0].where != place::there || b.at[0].version != b.newest || b.at[here].where != place::away) {
+        fail(e, "block " + std::to_string(number) + " is touched in place, and the host alone has not its contents");
+      }
+    } else if (b.at[here].where != place::there) {
       fail(e, "block " + std::to_string(number) + " is used and not there");
     } else if (b.alive && b.at[here].version != b.newest) {
       fail(e, "block " + std::to_string(number) + " is used, and its contents are not the newest ones");
@@ -302,6 +359,7 @@ class schedule_checker {
       return;
     }
     running_ = false;
+    (void)look_up(e, now().touches(what_.turns[turn_].variant), false);
     const auto ended = [&](std::uint32_t b) { blocks_[b].read = blocks_[b].written = false; };
     each(now().touches(what_.turns[turn_].variant).reads, ended);
     each(now().touches(what_.turns[turn_].variant).writes, ended);

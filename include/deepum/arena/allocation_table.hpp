@@ -43,6 +43,9 @@ struct named_operand {
   access mode = access::update;
   bool sized = false;    ///< the program gave the size; else it is that of the allocation or part
   bool scratch = false;  ///< see `operand`
+  bool sparse = false;   ///< and these
+  bytes row{};
+  bytes touched{};
 };
 
 /// What became of blocks when memory was allocated, freed or marked.

@@ -9,6 +9,8 @@
 #include <deepum/operand.hpp>
 #include <deepum/units.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +58,9 @@ namespace detail {
   out.mode = o.mode;
   out.sized = sized;
   out.scratch = o.scratch;
+  out.sparse = o.sparse;
+  out.row = o.row;
+  out.touched = o.touched;
   return table.try_find(offset, o.size, sized, out.where) || name_stray_operand(o, table, launch, out);
 }
 
@@ -87,7 +92,11 @@ inline void blocks_of(std::span<const named_operand> operands, block_grid grid, 
       overwrites = true;
       append_overwritten(out, o.where.span, grid);
     } else {
-      out.push_back({grid.blocks_of(o.where.span.offset, o.where.span.size), o.mode});
+      out.push_back({.range = grid.blocks_of(o.where.span.offset, o.where.span.size),
+                     .mode = o.mode,
+                     .sparse = o.sparse,
+                     .row_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(o.row.count, 0xffffffffU)),
+                     .touched = o.touched.count});
     }
   }
   if (overwrites) {

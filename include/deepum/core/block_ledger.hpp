@@ -58,12 +58,15 @@ class block_ledger : public block_map {
   void set_budget(location at, std::uint32_t blocks) { places_[at.index()].budget = blocks; }
   void set_budget(std::uint32_t blocks) { set_budget(device_, blocks); }
   void set_keeps_home_copy(bool keeps) { keeps_home_copy_ = keeps; }
+  void set_shortest_row(bytes row) { shortest_row_ = row; }
 
   /// @name Facts
   /// @{
   void set_liveness(block_id b, liveness life) { record(b).life = life; }
   void set_dead_after(block_id b, launch_id last) { record(b).dead_after = last.value; }
   void set_read_mostly(block_id b, bool is) { record(b).read_mostly = is; }
+  void set_in_place(block_id b, bool is) { record(b).in_place = is; }
+  void set_reachable(block_id b, bool is) { record(b).reachable = is; }
   void add_user(block_id b, access mode) {
     ++record(b).users;
     record(b).writers += mode != access::read ? 1U : 0U;

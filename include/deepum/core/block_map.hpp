@@ -79,6 +79,9 @@ class block_map {
 
   /// Host copies stay current while the device has a copy: blocks can be cleaned and dropped.
   [[nodiscard]] bool keeps_home_copy() const { return keeps_home_copy_; }
+  /// Launches can touch rows of blocks in place, on the host. A shorter row costs the link as much as one of so many
+  /// bytes. 0: they cannot.
+  [[nodiscard]] bytes shortest_row() const { return shortest_row_; }
 
   /// All that is known of a block.
   [[nodiscard]] block_view of(block_id b) const { return {blocks_[b.value], {first_copy(b), places_.size()}}; }
@@ -115,6 +118,15 @@ class block_map {
   [[nodiscard]] bool ready(block_id b) const {
     const block_copy& c = here(b);
     return c.is == block_copy::phase::there && !c.partial && (current(b, device_) || nowhere(b));
+  }
+  /// Launches that touch rows of the block do so where it is, while it is not on the device.
+  [[nodiscard]] bool in_place(block_id b) const { return blocks_[b.value].in_place; }
+  /// The same, and they can do so now: launches find the host's memory, with the contents, and none is on its way to
+  /// take its place. For memory that never faults.
+  [[nodiscard]] bool reached_in_place(block_id b) const {
+    const block_record& r = blocks_[b.value];
+    return r.in_place && r.reachable && here(b).is == block_copy::phase::absent && !r.forgetting &&
+           (current(b, location::host()) || nowhere(b));
   }
   /// The device has the contents, and the host has not.
   [[nodiscard]] bool dirty(block_id b) const { return current(b, device_) && !current(b, location::host()); }
@@ -200,6 +212,7 @@ class block_map {
   location device_;
   block_grid grid_;
   bool keeps_home_copy_ = false;
+  bytes shortest_row_{};
 };
 
 }  // namespace v0

@@ -57,9 +57,11 @@ struct block_record {
   std::uint32_t host_views = 0;   ///< through which the host reads or writes it
   std::uint32_t host_writes = 0;  ///< those through which it writes
   liveness life = liveness::unallocated;
-  bool forgetting = false;   ///< its contents are being given up everywhere
-  bool filling = false;      ///< an upload is writing all of it in host memory, or is about to
-  bool read_mostly = false;  ///< the driver was told that it is
+  bool forgetting : 1 = false;   ///< its contents are being given up everywhere
+  bool filling : 1 = false;      ///< an upload is writing all of it in host memory, or is about to
+  bool read_mostly : 1 = false;  ///< the driver was told that it is
+  bool in_place : 1 = false;     ///< rows of it are touched where it is, while it is not on the device
+  bool reachable : 1 = false;    ///< launches find the host's memory at its address (where the memory never faults)
 };
 
 /// One block with its copies: what the law is asked about.

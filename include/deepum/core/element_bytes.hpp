@@ -35,6 +35,12 @@ template <class T>
   return bytes{n * size};
 }
 
+/// Bytes of `n` rows; as many as can be counted, where they are more.
+[[nodiscard]] constexpr bytes bytes_of_rows(bytes row, std::uint64_t n) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  return bytes{row.count != 0 && n > most / row.count ? most : row.count * n};
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace deepum

@@ -29,6 +29,9 @@ enum class access : std::uint8_t {
 struct block_access {
   block_range range{};
   access mode = access::update;
+  bool sparse = false;          ///< rows here and there of these blocks are touched; which ones only the launch knows
+  std::uint32_t row_bytes = 0;  ///< sparse: bytes of a row; 0: not known
+  std::uint64_t touched = 0;    ///< sparse: bytes of all rows that are touched; 0: not known
   friend constexpr bool operator==(const block_access&, const block_access&) = default;
 };
 
@@ -64,6 +67,7 @@ struct fault_record {
   access mode = access::read;  ///< read or update
   launch_id launch{};          ///< the launch that was executing; invalid where that is ambiguous
   nanoseconds at{};            ///< device clock
+  std::uint32_t pages = 0;     ///< which 64 KiB of the block, as bits; 0: not known
 };
 
 }  // namespace v0

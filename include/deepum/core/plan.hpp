@@ -10,7 +10,9 @@
 namespace deepum {
 inline namespace v0 {
 
-/// Hints to the driver (CUDA C++ Programming Guide, "Data Usage Hints").
+/// Hints to the driver (CUDA C++ Programming Guide, "Data Usage Hints"), and one to the memory itself: blocks that are
+/// in place are not brought for launches that touch rows of them. Those read and write the rows over the link, on the
+/// host. Launches that touch all of such a block have it brought as any other, and then rows are found on the device.
 enum class advice : std::uint8_t {
   none,
   set_read_mostly,
@@ -19,6 +21,8 @@ enum class advice : std::uint8_t {
   unset_preferred_location,
   set_accessed_by,
   unset_accessed_by,
+  set_in_place,
+  unset_in_place,
 };
 
 /// Tells the driver how blocks will be used. It moves nothing.

@@ -89,6 +89,8 @@ inline constexpr bool has_discard = CUDART_VERSION >= 13000;
     case advice::set_read_mostly:
       return cudaMemAdviseSetReadMostly;
     case advice::none:
+    case advice::set_in_place:  // these are several
+    case advice::unset_in_place:
     case advice::unset_read_mostly:
       return cudaMemAdviseUnsetReadMostly;
     case advice::set_preferred_location:

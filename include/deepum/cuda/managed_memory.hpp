@@ -54,7 +54,8 @@ class managed_memory final : public device_space {
   using capture_guard = relaxed_capture;
 
   /// Ranges are merged before the driver gets them, so the lanes are given some to merge.
-  static constexpr memory_capabilities traits{.commands_in_flight = 16, .bytes_in_flight = 128_MiB};
+  static constexpr memory_capabilities traits{
+      .shortest_row = bytes{128}, .commands_in_flight = 16, .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks. Pages are populated when they are touched.
   /// @errors  `status::unsupported` where pages cannot move while kernels run, `status::out_of_arena_space` above

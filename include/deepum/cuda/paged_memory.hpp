@@ -50,8 +50,11 @@ class paged_memory final : public device_space {
  public:
   using stream_type = basic_stream<paged_memory>;
 
-  static constexpr memory_capabilities traits{
-      .faults = false, .keeps_home_copy = true, .commands_in_flight = 32, .bytes_in_flight = 256_MiB};
+  static constexpr memory_capabilities traits{.faults = false,
+                                              .keeps_home_copy = true,
+                                              .shortest_row = bytes{512},
+                                              .commands_in_flight = 32,
+                                              .bytes_in_flight = 256_MiB};
 
   /// @param capacity  Length of the address range; rounded up to whole chunks.
   /// @errors  `status::unsupported`, `status::invalid_argument` for a chunk size that cannot be,
@@ -75,8 +78,9 @@ class paged_memory final : public device_space {
   /// See `memory_space`. A block counts as arrived when it is mapped and its copy is on its way.
   /// @{
   bool start(const transfer& what, std::uint64_t ticket) override;
-  /// No driver takes advice here.
-  bool advise(block_range, advice, location) override { return true; }
+  /// No driver takes advice here. Blocks that are in place have their chunk of the host mapped for launches whenever
+  /// they are not on the device; each change of that costs as much as an arrival (docs/adr/0007).
+  bool advise(block_range range, advice hint, location where) override;
 
   /// Chunks of the device to hold at most. Empty ones beyond that are given back.
   void set_limit(std::uint64_t blocks) override;
@@ -160,6 +164,7 @@ class paged_memory final : public device_space {
   /// The chunk holds nothing any more. Others may have it when it is mapped nowhere.
   void give_back(std::uint32_t slot);
 
+  static constexpr std::uint32_t placed_at_once = 16;  // then others have their turn
   static constexpr auto look_every = std::chrono::microseconds(10);
 
   const bytes chunk_;
@@ -172,6 +177,15 @@ class paged_memory final : public device_space {
   host_chunks host_;
   departures departures_;
 
+  /// Launches find the host's chunk of the blocks while they are not on the device, or not any more.
+  struct placing {
+    block_range range{};
+    bool in_place = false;
+  };
+  void place_next();
+  /// Tells the engine which blocks that are in place launches find on the host now, and which they do not.
+  void tell_reached(block_range range);
+
   // Of the thread.
   std::list<bringing> commands_{};        // inward, that have begun
   std::deque<coming> coming_{};           // to be mapped
@@ -183,6 +197,7 @@ class paged_memory final : public device_space {
   std::condition_variable changed_;
   std::condition_variable idle_;
   std::deque<paged_command> queued_{};
+  std::deque<placing> placings_{};
   std::size_t jobs_ = 0;  // queued or under way
   bool wanted_ = false;
   bool stopping_ = false;

@@ -20,6 +20,8 @@ class block_contents {
 
   /// A launch wrote the block on the device. Where that has room alone, the launch was abandoned.
   void written(block_id b);
+  /// The same on the host, where the launch found it.
+  void written_in_place(block_id b);
   /// A launch will not run: what it would have overwritten is what the host has, and the device has room alone.
   void remember(const launch_record& record);
   /// A block without contents on the device, and with some on the host, comes again when it has left.

@@ -21,12 +21,15 @@ void for_each_declared_block(const launch_record& record, Visit&& visit) {
   }
 }
 /// Calls `visit(block_range)` for the blocks that a launch declares, each once.
+/// @param rows  Also those that it only looks rows up in.
 template <class Visit>
-void for_each_distinct_run(const launch_record& record, Visit&& visit) {
+void for_each_distinct_run(const launch_record& record, Visit&& visit, bool rows = true) {
   std::vector<block_range> ranges;
   ranges.reserve(record.accesses.size());
   for (const block_access& a : record.accesses) {
-    ranges.push_back(a.range);
+    if (rows || !a.sparse) {
+      ranges.push_back(a.range);
+    }
   }
   std::sort(ranges.begin(), ranges.end(),
             [](block_range earlier, block_range later) { return earlier.first < later.first; });
@@ -40,10 +43,12 @@ void for_each_distinct_run(const launch_record& record, Visit&& visit) {
   }
 }
 /// Blocks that a launch declares, each counted once.
-[[nodiscard]] inline std::uint64_t distinct_blocks(const launch_record& record) {
-  std::uint64_t count = 0;
-  for_each_distinct_run(record, [&](block_range run) { count += run.count; });
-  return count;
+/// @param rows  As above.
+[[nodiscard]] inline std::uint64_t distinct_blocks(const launch_record& record, bool rows = true) {
+  std::uint64_t sum = 0;
+  for_each_distinct_run(
+      record, [&](block_range run) { sum += run.count; }, rows);
+  return sum;
 }
 
 }  // namespace detail

@@ -94,6 +94,14 @@ class demand_pager {
   /// @}
 
  private:
+  /// Blocks that a launch has to have on the device, each counted once.
+  [[nodiscard]] std::uint64_t needed_blocks(const launch_record& record) const;
+  /// Launches can touch rows of the block where it is, once the memory has seen to it.
+  [[nodiscard]] bool can_be_reached(block_id b) const;
+  /// The launch waits for that, and for nothing that moves.
+  [[nodiscard]] bool awaits_reach(const launch_record& record) const;
+  /// Rows of a launch that does not fit otherwise are touched in place.
+  void reach_in_place(const launch_record& record);
   static constexpr std::uint64_t launches_of_shortage = 1024;  // that finish before more memory is tried for
 
   [[nodiscard]] std::string in_bytes(std::uint64_t blocks) const {

@@ -19,6 +19,8 @@ struct device_event {
     departed,         ///< `range` left the device; by command (`ticket`) or by the driver (ticket 0)
     completed,        ///< the command `ticket` is done as a whole
     failed,           ///< the command `ticket` failed; blocks without an arrived/departed event stayed where they were
+    reachable,        ///< launches find the host's memory of `range`, which is in place
+    unreachable,      ///< the memory cannot do that: `range` is not in place any more
     launch_issued,    ///< of the engine, for observers: `record` was submitted
     launch_released,  ///< of the engine, for observers: `launch` was held back from `began` on, while nothing executed
     launch_refused,   ///< of the engine, for observers: `launch`, which was issued, will never begin
@@ -27,6 +29,7 @@ struct device_event {
   };
   kind what = kind::completed;
   access mode = access::read;
+  std::uint32_t pages = 0;       ///< fault: which 64 KiB of the block, as bits; 0: not known
   reason why = reason::fault;    ///< arrived/departed without a ticket: fault, make_room (driver's eviction), host
   bool host_copy_stays = false;  ///< arrived: the host's copy stays current
   bool timed = true;             ///< launch_finished: `at` is when it finished, not only when that was noticed; fault:
@@ -38,6 +41,8 @@ struct device_event {
                           ///< when the copy began (0 where unknown, or where nothing was copied)
   nanoseconds stalled{};  ///< launch_finished: how long it waited for blocks (0 where unknown)
   std::uint64_t ticket = 0;  ///< as given with the command
+  bytes read_in_place{};     ///< for observers, launch_finished: rows that it read on the host, as far as it said
+  bytes written_in_place{};  ///< the same, written
   transfer did{};  ///< for observers, with a ticket: the transfer; `range` are the blocks of it that the event is about
   const launch_record* record = nullptr;  ///< launch_issued: of the launch, during the call
   bytes block{};                          ///< for observers: size of a block of the arena

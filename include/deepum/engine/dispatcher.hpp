@@ -47,7 +47,8 @@ class dispatcher {
   void enqueue(const plan& made);
   /// Gives the device what it can take. The gates are closed and the inbox has been read.
   void dispatch();
-  /// Ends the duplication of what launches are going to write, before they begin.
+  /// Ends the duplication of what launches are going to write, before they begin, and places what the program wants to
+  /// be in place.
   void issue_urgent();
 
  private:

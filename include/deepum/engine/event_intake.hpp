@@ -43,7 +43,9 @@ class event_intake {
   void apply(const device_event& e);
 
  private:
-  void take_finish(const device_event& e);
+  /// @param seen  The same for observers, with what was touched in place.
+  void take_finish(const device_event& e, device_event& seen);
+  void count_in_place(const launch_record& record, device_event& seen);
   /// Faults are not reported: what a launch declared, and was not there, is there now.
   void take_unseen_faults(const launch_record& record, nanoseconds at);
   void take_fault(const device_event& e, launch_id launch);

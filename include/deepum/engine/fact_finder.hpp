@@ -22,7 +22,9 @@ class fact_finder {
 
   /// @name What the law says
   /// @{
-  [[nodiscard]] bool may_arrive(block_id b, location to) const { return law::may_arrive(state_.ledger.of(b), to); }
+  [[nodiscard]] bool may_arrive(block_id b, location to) const {
+    return law::may_arrive(state_.ledger.of(b), to) && !(to == state_.ledger.device() && used_in_place(b));
+  }
   /// Cost: on memory that faults it asks the launches that execute, where the block could leave otherwise.
   [[nodiscard]] bool may_leave(block_id b, location from) const {
     law::circumstances c = circumstances_of(b);
@@ -48,6 +50,12 @@ class fact_finder {
   /// A launch that executes, or that waits for its turn, needs the block where it is.
   [[nodiscard]] bool in_use(block_id b) const {
     return claims_ != nullptr ? claims_->held_down(b) : state_.launches.executing_on(b);
+  }
+  /// A launch that may execute touches rows of the block where it is, or could, and would find nothing there while the
+  /// block changes its place. Where the driver serves faults it sees to that.
+  [[nodiscard]] bool used_in_place(block_id b) const {
+    const block_view block = state_.ledger.of(b);
+    return claims_ != nullptr && block->reachable && block->pins != 0 && !state_.ledger.present(b);
   }
   /// The host is writing the block, or about to.
   [[nodiscard]] bool with_host(block_id b) const { return state_.ledger.of(b)->host_writes != 0; }

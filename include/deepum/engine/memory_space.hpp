@@ -28,6 +28,9 @@ struct memory_capabilities {
   bool faults = true;
   /// The host keeps its contents while the device has a copy, so that what was not written need not be copied back.
   bool keeps_home_copy = false;
+  /// Launches can touch rows of blocks where they are on the host (`advice::set_in_place`). A shorter row costs the
+  /// link as much as one of so many bytes. 0: they cannot.
+  bytes shortest_row{};
   std::uint32_t commands_in_flight = 2;             ///< on each link at a time: one moves, one is ready
   bytes bytes_in_flight{std::uint64_t{256} << 20};  ///< the same in bytes
 };
@@ -82,7 +85,12 @@ class memory_space {
   /// transfers that move the blocks and gives up those that the host writes: departed, with the reason `host`.
   /// @returns  False where the call failed at once; then no event follows.
   virtual bool start(const transfer& what, std::uint64_t ticket) = 0;
-  /// A hint for the driver. Reports nothing. @returns  False where the call failed.
+  /// A hint for the driver. @returns  False where the call failed.
+  ///
+  /// Reports nothing, but for `advice::set_in_place` where the space never faults: `reachable` when launches find the
+  /// host's memory of blocks that are not on the device, now and whenever they have left it, until the hint is taken
+  /// back. That ends without a word where blocks arrive; the engine sees to it that no launch uses them then.
+  /// `unreachable` where the memory cannot do it.
   virtual bool advise(block_range range, advice hint, location where) = 0;
   /// @}
 

@@ -59,6 +59,7 @@ struct engine_rooms {
       pager->await(filled);
     }
     state.ledger.set_keeps_home_copy(space.capabilities().keeps_home_copy);
+    state.ledger.set_shortest_row(space.capabilities().shortest_row);
   }
 
   engine_options options;

@@ -71,6 +71,9 @@ struct statistics {
   std::string fault_feed = "device";      ///< who reports them: the (simulated) device, driver, cupti, none, engine
   location runs_on = location::device();  ///< the device where launches run
   std::vector<link_traffic> links{};      ///< what goes over two links counts on both
+  std::uint64_t read_in_place = 0;      ///< bytes of rows that launches read on the host, as far as they said how many
+                                        ///< there are, spread evenly over their blocks
+  std::uint64_t written_in_place = 0;   ///< the same, written
   std::uint64_t discarded = 0;          ///< blocks whose contents were given up, because a fact said that they are dead
   std::uint64_t prefetches_used = 0;    ///< a launch used the block before it left
   std::uint64_t prefetches_late = 0;    ///< the block faulted while its prefetch was under way
@@ -119,6 +122,8 @@ struct statistics {
     for (const link_traffic& l : b.links) {
       a.on(l.from, l.to) -= l.moved;
     }
+    a.read_in_place -= b.read_in_place;
+    a.written_in_place -= b.written_in_place;
     a.discarded -= b.discarded;
     a.prefetches_used -= b.prefetches_used;
     a.prefetches_late -= b.prefetches_late;

@@ -72,6 +72,8 @@ DEEPUM_SEPARATE void trace::see(const device_event& e, launch_id launch) {
       kept_.keep({.what = track::died, .range = e.range, .launch = launch.value, .at = e.at});
       break;
     case device_event::kind::failed:
+    case device_event::kind::reachable:
+    case device_event::kind::unreachable:
       break;
   }
 }
@@ -151,7 +153,9 @@ DEEPUM_SEPARATE void trace::see_launch(const device_event& e) {
               .launch = e.launch.value,
               .began = began,
               .at = e.at,
-              .stalled = e.stalled});
+              .stalled = e.stalled,
+              .read_in_place = e.read_in_place,
+              .written_in_place = e.written_in_place});
   last.launch = e.at;
 }
 

@@ -135,6 +135,8 @@ class nvtx_marks {
         break;
       case kind::copied:  // its arrival has had a mark
       case kind::died:
+      case kind::reachable:
+      case kind::unreachable:
         break;
       case kind::failed:
         mark_move(e.did.takes_room() ? category::to_device : category::to_host, "failed " + word_of(e), e);

@@ -17,9 +17,9 @@ inline namespace v0 {
 /// Advice to the driver from what launches were seen to do with blocks.
 ///
 /// *Read-mostly*: one launch has read the block three times since the last write. Setting it costs as much as an
-/// eviction and every write ends it, so fewer reads are no reason. *Preferred location host, accessed by the device*:
-/// the block was never declared or written, only faulted on, twice in a row with at least `long_period` launches
-/// between touches; it is read in place. Both are taken back before a launch that contradicts them runs.
+/// eviction and every write ends it, so fewer reads are no reason. *In place*: the block was never declared or written,
+/// only faulted on, twice in a row with at least `long_period` launches between touches. Both are taken back before a
+/// launch that contradicts them runs.
 ///
 /// Hints need no room and no link. They wait here until they are put into a plan. Not synchronised.
 class advisor {
@@ -57,10 +57,9 @@ class advisor {
     u.last_touch = launches_;
     if (!far) {
       settle_elsewhere(u, fault.block, map);
-    } else if (u.long_gaps >= 2 && !u.declared && !u.written && !u.in_place) {
+    } else if (u.long_gaps >= 2 && map.shortest_row().count != 0 && !u.declared && !u.written && !u.in_place) {
       u.in_place = true;
-      advise(advice::set_preferred_location, location::host(), fault.block);
-      advise(advice::set_accessed_by, map.device(), fault.block);
+      advise(advice::set_in_place, map.device(), fault.block);
     }
     if (id.valid() && !u.declared && !far) {
       read(u, fault.block, id, map);
@@ -114,8 +113,7 @@ class advisor {
   void settle_elsewhere(use& u, block_id b, const block_map& map) {
     if (u.in_place) {
       u.in_place = false;
-      advise(advice::unset_accessed_by, map.device(), b);
-      advise(advice::unset_preferred_location, location::host(), b);
+      advise(advice::unset_in_place, map.device(), b);
     }
   }
   void advise(advice what, location where, block_id b) {

@@ -59,10 +59,12 @@ inline void append(plan& out, const transfer& kind, block_id b, std::uint32_t li
 
 [[nodiscard]] inline bool is_dead(const block_state& s) { return s.life != liveness::live; }
 
-/// Whether a launch that uses these blocks finds all of them on the device.
+/// Whether a launch that uses these blocks finds all of them on the device, but for those that it only looks rows up
+/// in.
 [[nodiscard]] inline bool all_ready(const block_map& map, const std::vector<block_access>& uses) {
   return std::all_of(uses.begin(), uses.end(), [&](const block_access& a) {
-    return std::all_of(a.range.begin(), a.range.end(), [&](block_id b) { return map.ready(b) || is_dead(map[b]); });
+    return a.sparse ||
+           std::all_of(a.range.begin(), a.range.end(), [&](block_id b) { return map.ready(b) || is_dead(map[b]); });
   });
 }
 

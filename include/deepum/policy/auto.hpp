@@ -8,10 +8,12 @@
 #include <deepum/planning/partial_blocks.hpp>
 #include <deepum/planning/plan_writer.hpp>
 #include <deepum/planning/recurring_step.hpp>
+#include <deepum/planning/rows_in_place.hpp>
 #include <deepum/planning/step_planning.hpp>
 #include <deepum/policy/policy.hpp>
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/prediction/launch_predictor.hpp>
+#include <deepum/prediction/look_up_detector.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -56,7 +58,9 @@ class auto_policy final : public policy {
 
   void on_launch(const launch_record& record, const block_map& map) override {
     gate_.mark_dirty();
-    const issued_launch issued = coming_.issue(record, map);
+    const launch_record& needed = rows_.on_launch(record, map);
+    looked_up_.on_launch(record);
+    const issued_launch issued = coming_.issue(needed, map);
     if (issued.retired.valid()) {
       step_.forget(issued.retired);
       advisor_.forget(issued.retired);
@@ -69,7 +73,7 @@ class auto_policy final : public policy {
       coming_.predict_further(record.stream, map);
     }
     if (advises(map)) {
-      advisor_.on_launch(issued.id, record, map);
+      advisor_.on_launch(issued.id, needed, map);
     }
   }
   void on_finish(launch_id launch, stream_id stream, const block_map& map) override {
@@ -80,9 +84,18 @@ class auto_policy final : public policy {
       }
       step_.finish();
     });
+    looked_up_.on_finish([&](block_range memory) {
+      rows_.learn(memory, map);
+      coming_.forget_learned(memory);
+      step_.change();
+    });
   }
   void on_fault(const fault_record& fault, const block_map& map) override {
     gate_.mark_dirty();
+    if (rows_.on_fault(fault)) {
+      return;  // nobody brings it the next time
+    }
+    looked_up_.on_fault(fault.block, fault.pages);
     if (step_follower* const follower = step_.follower()) {
       follower->surprised();
     }
@@ -114,10 +127,14 @@ class auto_policy final : public policy {
   }
   void on_live(block_range range, const block_map& map) override {
     gate_.mark_dirty();
+    rows_.on_live(range, map);
+    looked_up_.on_live(range);
     look_again(range, map);
   }
   void on_dead(block_range range, launch_id last, const block_map&) override {
     gate_.mark_dirty();
+    rows_.on_dead(range);
+    looked_up_.on_dead(range);
     if (options_.invalidate) {
       dead_.note(range);
       step_.last_used(range, last);
@@ -148,6 +165,7 @@ class auto_policy final : public policy {
     }
     coming_.refresh(map);
     step_.prepare(map, uses_of{coming_});
+    rows_.write(map, out);
     if (options_.advise) {
       advisor_.write(out);
     }
@@ -175,7 +193,7 @@ class auto_policy final : public policy {
   /// A launch begins when all that it needs is there, where that is known and fits.
   [[nodiscard]] bool ready(launch_id launch, stream_id stream, const block_map& map) const override {
     const upcoming_launch* const l = coming_.find(launch, stream);
-    return l == nullptr || detail::all_there(map, *l->needs);
+    return l == nullptr || (rows_.settled(map) && detail::all_there(map, *l->needs));
   }
 
   /// The last launches of the streams and the advice belong to this run.
@@ -203,7 +221,8 @@ class auto_policy final : public policy {
             .predicted = past.count(outcome::predicted),
             .mispredicted = past.count(outcome::mispredicted),
             .unpredicted = past.count(outcome::unpredicted),
-            .table_bytes = (coming_.memory() + advisor_.memory() + step_.memory()).count,
+            .table_bytes =
+                (coming_.memory() + advisor_.memory() + step_.memory() + rows_.memory() + looked_up_.memory()).count,
             .execution_ids = past.execution_ids()};
   }
 
@@ -238,6 +257,8 @@ class auto_policy final : public policy {
   launch_predictor coming_;
   recurring_step step_;
   next_use_planner by_next_use_;
+  rows_in_place rows_{};
+  look_up_detector looked_up_{};
   advisor advisor_{};
   detail::dead_blocks dead_{};
   detail::partial_blocks partial_{};

@@ -65,7 +65,7 @@ class lru_policy final : public policy {
     const std::uint32_t most = detail::blocks_per_plan(map);
     for (const launch_record& l : in_flight_) {
       for (const block_access& a : l.accesses) {
-        for (const block_id b : a.range) {
+        for (const block_id b : a.sparse ? block_range{} : a.range) {  // rows that are missing fault
           if (missing_.size() != most && !map.present(b) && !detail::is_dead(map[b])) {
             missing_.push_back(b);
           }

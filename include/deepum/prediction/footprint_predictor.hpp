@@ -171,6 +171,23 @@ class footprint_predictor {
     }
   }
 
+  /// Forgets all that faults have taught of launches that were seen to fault on this memory; calls `changed(id)` for
+  /// each.
+  template <class Changed>
+  void forget_learned(block_range range, Changed&& changed) {
+    for (std::size_t i = 0; i != learning_.size(); ++i) {
+      const execution_id id{static_cast<std::uint32_t>(i)};
+      const footprint* const f = footprints_.find(id);
+      if (f != nullptr && std::any_of(f->entries().begin(), f->entries().end(), [&](const footprint_entry& each) {
+            return !each.mode_known && each.range.overlaps(range);
+          })) {
+        relearn(id, {});
+        learning_.reset(id);
+        changed(id);
+      }
+    }
+  }
+
   void forget(execution_id id) {
     footprints_.forget(id);
     learning_.reset(id);

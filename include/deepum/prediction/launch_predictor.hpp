@@ -177,6 +177,10 @@ class launch_predictor {
     return learned;
   }
 
+  /// What faults have taught of launches that use this memory is of no use any more; what they declare stays.
+  void forget_learned(block_range range) {
+    needs_.forget_learned(range, [&](execution_id id) { outdated_.push_back(id); });
+  }
   /// Blocks came to the device or left it, or their contents matter again.
   void moved(block_range range, const block_map& map) {
     if (!tracks_uses_) {

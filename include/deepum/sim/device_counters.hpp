@@ -17,7 +17,8 @@ struct device_counters {
   std::uint64_t driver_evictions = 0;  ///< blocks that the driver evicted to make room
   bytes in_by_fault{};                 ///< moved over the links, by cause
   bytes in_by_command{};
-  bytes in_remote{};
+  bytes in_remote{};   ///< read in place
+  bytes out_remote{};  ///< written in place
   bytes out_by_driver{};
   bytes out_by_command{};
   bytes out_by_host{};

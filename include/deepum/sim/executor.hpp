@@ -141,6 +141,8 @@ class executor {
   void rethrow() const;
 
  private:
+  static constexpr std::uint32_t rows_at_once = 4096;  // that are touched over the link
+
   /// The stream may have something to start, and with it those that wait for it, on any device.
   void dispatch(stream_state& stream);
   /// Takes what needs no time from the front of a stream, and notes what it comes to: something to run, or to wait for.
@@ -157,6 +159,8 @@ class executor {
   template <class Visit>
   void for_each_driver(const operation& op, Visit&& visit);
   void step(stream_state& stream);
+  /// The next segments, as many as are touched over the link.
+  void touch_rows(stream_state& stream, operation& op, driver& home);
   void wait(operation& op);
   void stop_waiting(stream_state& stream, operation& op);
   [[nodiscard]] nanoseconds slowed(nanoseconds time) const;

@@ -32,7 +32,7 @@ enum class failure : std::uint8_t {
 /// virtual time and moves nothing; `host_access` is how a program says what it touches (docs/adr/0002).
 class managed_memory final : public device_space<managed_space> {
  public:
-  static constexpr memory_capabilities traits{};
+  static constexpr memory_capabilities traits{.shortest_row = bytes{128}};
 
   /// @param capacity  Length of the address range, whole blocks. Memory is committed when it is touched.
   /// @errors  `status::invalid_argument`, `status::out_of_host_memory`.

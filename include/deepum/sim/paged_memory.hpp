@@ -35,8 +35,11 @@ namespace sim {
 /// (`stream::synchronize` throws). Where `device_options::host_limit` is reached, stale host copies become poison.
 class paged_memory final : public device_space<address_space> {
  public:
-  static constexpr memory_capabilities traits{
-      .faults = false, .keeps_home_copy = true, .commands_in_flight = 16, .bytes_in_flight = 128_MiB};
+  static constexpr memory_capabilities traits{.faults = false,
+                                              .keeps_home_copy = true,
+                                              .shortest_row = bytes{512},
+                                              .commands_in_flight = 16,
+                                              .bytes_in_flight = 128_MiB};
 
   /// @param capacity  Length of the address range, whole blocks.
   /// @param beside    Other devices of its machine, whose links to the host and whose memory it may use.
@@ -49,8 +52,8 @@ class paged_memory final : public device_space<address_space> {
   /// @{
   /// A block that is not on the device has nothing to forget: the host's memory costs nothing here.
   bool start(const transfer& what, std::uint64_t ticket) override;
-  /// No driver takes advice here.
-  bool advise(block_range, advice, location) override { return true; }
+  /// No driver takes advice here. Blocks that are in place and not on the device are found on the host.
+  bool advise(block_range range, advice hint, location where) override;
   void mark_stale(block_range range) override;
   [[nodiscard]] std::byte* host_address(bytes offset, bytes size) override;
   [[nodiscard]] std::string last_failure() const override;
@@ -77,6 +80,8 @@ class paged_memory final : public device_space<address_space> {
     std::uint32_t let_in = 0;       ///< launches that may touch it, in checked mode
     bool on_host = false;           ///< it has memory of the host; counted where there is a limit
     bool stale = false;             ///< which may serve another block
+    bool in_place = false;          ///< launches find it there whenever it is not mapped
+    bool shown = false;             ///< they do now, also where it is to be brought next time
   };
   struct queued_copy {
     block_range range{};
@@ -137,6 +142,8 @@ class paged_memory final : public device_space<address_space> {
   /// All of it or nothing; then the command has failed.
   bool give_memory(block_range range, location at, std::uint64_t ticket);
   void take_memory(block_range range, location at);
+  /// Tells the engine which blocks launches find on the host now.
+  void tell_reached(block_range range);
   void take_memory(block_range range);
   /// That of a place beside the device and the host; null: it lends none.
   [[nodiscard]] lent_memory* lent_at(location l) const {

@@ -20,6 +20,12 @@ struct transfer_point {
   nanoseconds time{};
 };
 
+/// The part of the link's rate at which rows of a size, or of more, are read in place.
+struct row_share {
+  bytes row{};
+  double share = 1;
+};
+
 /// Time to move `n` bytes at `rate` bytes a second.
 [[nodiscard]] DEEPUM_SEPARATE nanoseconds time_at(bytes n, double rate);
 
@@ -57,6 +63,8 @@ struct profile {
   double host_copy = 9.8e9;                     ///< one thread of the host copies from memory into pinned memory
   double host_copies = 51e9;                    ///< all threads of the host together
   double remote = 0;                            ///< reads and writes of host memory by the GPU, in place
+  std::array<row_share, 2> managed_rows{};      ///< of rows of managed memory, ascending; below the first it falls
+  std::array<row_share, 4> chunk_rows{};        ///< the same of chunks of the host (paged memory)
   double pinned = 0;                            ///< one direction of explicit copies (paged memory)
   double pinned_both = 0;                       ///< each direction, both at once
 
@@ -87,6 +95,10 @@ struct profile {
 
 /// Time that one prefetch call to the device takes, which moves `n` bytes: the line through the measured points.
 [[nodiscard]] DEEPUM_SEPARATE nanoseconds prefetch_time(const profile& p, bytes n);
+
+/// Useful bytes a second of rows that are read or written in place.
+/// @param chunks  In chunks of the host, else in managed memory.
+[[nodiscard]] DEEPUM_SEPARATE double row_rate(const profile& p, bytes row, bool chunks);
 
 /// The names that `find_profile` knows; the first one is the default.
 [[nodiscard]] DEEPUM_SEPARATE std::vector<std::string> profile_names();

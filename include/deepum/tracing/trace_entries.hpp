@@ -57,6 +57,8 @@ struct trace_entry {
   nanoseconds began{};
   nanoseconds at{};
   nanoseconds stalled{};
+  bytes read_in_place{};  // of a launch, like the next one
+  bytes written_in_place{};
 };
 /// Texts that come again and again, by number. Number 0 stands for those that came when it was full.
 class numbered_texts {

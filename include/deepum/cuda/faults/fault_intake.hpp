@@ -29,7 +29,8 @@ class fault_intake {
     block_id block{};
     access mode = access::read;
     nanoseconds at{};
-    bool certain = true;  ///< the launches that had not finished by then are known
+    std::uint32_t pages = 0;  ///< the one that faulted, of 64 KiB, as a bit
+    bool certain = true;      ///< the launches that had not finished by then are known
   };
 
   /// Chooses a feed and finds out what lies between its clock and the host's.

@@ -220,8 +220,15 @@ DEEPUM_SEPARATE void managed_memory::take_faults(bool in_flight, bool launched, 
                                                  std::vector<device_event>& events) {
   for (const fault_intake::fault& f : faults_.take(in_flight, launched, looked)) {
     const block_range block{f.block, 1};
-    events.push_back(
-        {.what = device_event::kind::fault, .mode = f.mode, .timed = f.certain, .range = block, .at = f.at});
+    events.push_back({.what = device_event::kind::fault,
+                      .mode = f.mode,
+                      .pages = f.pages,
+                      .timed = f.certain,
+                      .range = block,
+                      .at = f.at});
+    if (marks_.has(f.block, mark::in_place) && !marks_.has(f.block, mark::present)) {
+      continue;  // it was mapped where it is
+    }
     note_arrival(block);
     marks_.clear(block, mark::discarded);
     events.push_back({.what = device_event::kind::arrived,

@@ -19,6 +19,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -44,7 +45,8 @@ DEEPUM_SEPARATE paged_memory::paged_memory(device& owner, bytes capacity)
       host_({.memory = virtual_,
              .copies = arrivals_,
              .shown_in = owner.options().evicted == evicted_chunks::host_mapped ? &view_ : nullptr,
-             .failure = failure_},
+             .failure = failure_,
+             .in_place = &view_},
             chunk_, blocks_, owner.options().host_limit),
       departures_({.device = device_, .host = host_, .view = view_, .incoming = arrivals_, .failure = failure_},
                   chunk_) {
@@ -75,6 +77,18 @@ DEEPUM_SEPARATE bool paged_memory::start(const transfer& what, std::uint64_t tic
     ++jobs_;
   }
   changed_.notify_one();
+  return true;
+}
+
+DEEPUM_SEPARATE bool paged_memory::advise(block_range range, advice hint, location /*where*/) {
+  if (hint == advice::set_in_place || hint == advice::unset_in_place) {
+    {
+      const std::lock_guard lock(jobs_mutex_);
+      placings_.push_back({range, hint == advice::set_in_place});
+      ++jobs_;
+    }
+    wake();
+  }
   return true;
 }
 
@@ -171,16 +185,53 @@ DEEPUM_SEPARATE void paged_memory::run() {
     // One block at a time, so that what happens meanwhile is seen.
     if (!coming_.empty()) {
       map_next();
+    } else {
+      place_next();
     }
   }
   departures_.close();
   arrivals_.close();
 }
 
+DEEPUM_SEPARATE void paged_memory::place_next() {
+  placing next;
+  {
+    const std::lock_guard lock(jobs_mutex_);
+    if (placings_.empty()) {
+      return;
+    }
+    placing& p = placings_.front();
+    next = {{p.range.first, std::min(p.range.count, placed_at_once)}, p.in_place};
+    advance(p.range, next.range.count);
+    if (p.range.empty()) {
+      placings_.pop_front();
+      --jobs_;
+    }
+  }
+  for (const block_id b : next.range) {
+    (void)host_.set_in_place(b, next.in_place);
+    host_.show(b);
+  }
+  tell_reached(next.range);
+  idle_.notify_all();
+}
+
+DEEPUM_SEPARATE void paged_memory::tell_reached(block_range range) {
+  for_each_run(
+      range, [this](block_id b) { return host_.is_in_place(b) && view_.slot_of(b) == device_chunks::none; },
+      [this](block_range run) {
+        for_each_split(
+            run, [this](block_id b) { return view_.shows_host(b); },
+            [this](block_range part, bool reached) {
+              report(reached ? device_event::kind::reachable : device_event::kind::unreachable, part, 0);
+            });
+      });
+}
+
 DEEPUM_SEPARATE bool paged_memory::take_commands(std::deque<paged_command>& inward) {
   const bool at_once = !coming_.empty() || departures_.has_ended_some() || departures_.may_send(!coming_.empty());
   const bool under_way = !commands_.empty() || departures_.some_in_flight() || !inward.empty();
-  const auto something = [this] { return stopping_ || wanted_ || !queued_.empty(); };
+  const auto something = [this] { return stopping_ || wanted_ || !queued_.empty() || !placings_.empty(); };
   std::unique_lock lock(jobs_mutex_);
   if (!at_once && !under_way) {
     changed_.wait(lock, something);
@@ -213,6 +264,7 @@ DEEPUM_SEPARATE bool paged_memory::begin_inward(const paged_command& c) {
       return false;
     }
     end(c, false);
+    tell_reached(c.what.blocks);
     return true;
   }
   const bringing_ref command = commands_.insert(commands_.end(), {.what = c, .left = c.what.blocks.count});
@@ -239,6 +291,7 @@ DEEPUM_SEPARATE std::vector<std::uint32_t> paged_memory::take_slots(std::uint32_
   for (const launch_view::kept_chunk& gone : view_.take_kept()) {
     device_.give(gone.slot);
     host_.show(gone.block);
+    tell_reached({gone.block, 1});
   }
   std::vector<std::uint32_t> got;
   while (got.size() < count) {
@@ -283,6 +336,12 @@ DEEPUM_SEPARATE void paged_memory::map_next() {
 DEEPUM_SEPARATE void paged_memory::has_come(bringing_ref command) {
   if (--command->left == 0) {
     end(command->what, command->ok);
+    if (!command->ok) {
+      for (const block_id b : command->what.what.blocks) {
+        host_.show(b);
+      }
+      tell_reached(command->what.what.blocks);
+    }
     commands_.erase(command);
   }
 }
@@ -304,6 +363,7 @@ DEEPUM_SEPARATE void paged_memory::give_up_contents() {
       report(device_event::kind::departed, c.what.blocks, c.ticket);
     }
     end(c, true);
+    tell_reached(c.what.blocks);
   }
 }
 
@@ -316,6 +376,7 @@ DEEPUM_SEPARATE void paged_memory::end_departures() {
     if (p.last) {
       end(p.what, p.ok, p.what.what.cleans() ? p.began : nanoseconds{});
     }
+    tell_reached(p.part);
   }
 }
 

@@ -17,6 +17,7 @@ enum class mark : std::uint8_t {
   discarded = 4,    ///< a launch that writes it without a prefetch would fault on every page of it
   chunk = 8,        ///< the driver holds device memory for it, be it there or not
   present = 16,     ///< it is on the device
+  in_place = 32,    ///< the driver maps it where it is, and does not bring it for a fault
 };
 
 /// Marks of all blocks. Threads: any.

@@ -122,6 +122,8 @@ class migration_lane {
 
   void advise(const migration& m);
   bool advise_driver(block_range range, cudaMemoryAdvise hint);
+  /// Rows of the blocks are read and written where they are, or the blocks are brought for it.
+  void touch_in_place(block_range range, bool on);
 
  public:
   /// The blocks are duplicated no more. Threads: any that has the device's context; takes 2 us a block.

@@ -33,6 +33,7 @@ class host_chunks {
     const arrivals& copies;
     launch_view* shown_in;  ///< where launches find them; nullptr: nowhere
     failure_note& failure;
+    launch_view* in_place = nullptr;  ///< where launches find those that are in place; nullptr: none may be
   };
 
   /// @param most  Host memory to hold at most; 0: what the host gives.
@@ -49,6 +50,10 @@ class host_chunks {
   void mark_stale(block_range range);
   /// Launches find the block's chunk, if it has one, unless they find one of the device.
   void show(block_id b);
+  /// From now on they find the block's chunk while it is not on the device, or not any more. @returns  Whether the
+  /// block has one.
+  bool set_in_place(block_id b, bool on);
+  [[nodiscard]] bool is_in_place(block_id b) const { return in_place_[b.value].load(std::memory_order_relaxed); }
 
   [[nodiscard]] std::byte* at(block_id b) const { return addresses_.at(b.value); }
   [[nodiscard]] bytes held() const { return chunk_ * created_.load(std::memory_order_relaxed); }
@@ -62,6 +67,10 @@ class host_chunks {
   /// A chunk whose contents are of no use: the device has newer ones, or none are wanted.
   [[nodiscard]] handle take_outdated();
   void show_locked(block_id b);
+  /// Where launches find the block; nullptr: nowhere.
+  [[nodiscard]] launch_view* view_of(block_id b) const {
+    return with_.shown_in != nullptr ? with_.shown_in : is_in_place(b) ? with_.in_place : nullptr;
+  }
 
   const surroundings with_;
   const bytes chunk_;
@@ -74,6 +83,7 @@ class host_chunks {
   std::vector<handle> chunks_;    // by block
   std::vector<bool> being_made_;  // by block: a thread is having a chunk made for it
   std::condition_variable made_{};
+  std::unique_ptr<std::atomic<bool>[]> in_place_;  // by block
   std::vector<bool> closed_;  // by block: there is a chunk, that may not be mapped or accessible, without contents
   std::uint32_t taken_last_ = 0;
   std::unique_ptr<std::atomic<bool>[]> stale_;  // by block

@@ -55,6 +55,12 @@ class launch_view {
   /// Shows a chunk of the host, unless one is there or may be there, of either.
   void map_host(block_id b, virtual_memory::handle chunk);
 
+  /// Launches find a chunk of the host there.
+  [[nodiscard]] bool shows_host(block_id b) {
+    const std::lock_guard lock(mutex_);
+    return host_[b.value];
+  }
+
   /// @name Chunks of the device that the driver did not unmap
   /// Nobody else may have them, and their blocks find no others: unmapping one once more would take away what was
   /// mapped there since.

@@ -152,7 +152,7 @@ DEEPUM_SEPARATE bool admission::fits_beside(launch_id id, stream_id stream,
   for (const auto& [which, on] : others) {
     add(which, on);
   }
-  return distinct_blocks(together) <= state_.ledger.budget();
+  return distinct_blocks(together, state_.ledger.shortest_row().count == 0) <= state_.ledger.budget();
 }
 
 DEEPUM_SEPARATE void admission::release(held_launches::iterator it) {

@@ -22,6 +22,18 @@ DEEPUM_SEPARATE void block_contents::written(block_id b) {
   }
 }
 
+DEEPUM_SEPARATE void block_contents::written_in_place(block_id b) {
+  // Where the driver moves blocks, contents are in one place, and a copy that it makes meanwhile has what was written.
+  if (!state_.ledger.keeps_home_copy()) {
+    return;
+  }
+  if (state_.ledger.nowhere(b)) {
+    state_.ledger.write_on_host(b);
+  } else if (state_.ledger.current(b, location::host())) {
+    state_.ledger.write(b, location::host());
+  }
+}
+
 DEEPUM_SEPARATE void block_contents::remember(const launch_record& record) {
   for (const block_access& a : record.accesses) {
     for (const block_id b : a.range) {

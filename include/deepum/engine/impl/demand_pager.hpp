@@ -39,7 +39,7 @@ DEEPUM_SEPARATE void demand_pager::check(launch_record& record) {
           record.accesses.push_back({run, access::update});
         });
   }
-  if (const std::uint64_t needed = distinct_blocks(record); needed > state_.ledger.budget()) {
+  if (const std::uint64_t needed = needed_blocks(record); needed > state_.ledger.budget()) {
     throw error(status::out_of_device_memory,
                 complete
                     ? too_large(record.name, needed)
@@ -70,13 +70,15 @@ DEEPUM_SEPARATE void demand_pager::begin(const launch_record& record) {
       if (a.mode != access::read) {
         state_.ledger.may_be_written(b);
       }
-      state_.ledger.touch_migrated(b);
+      if (state_.ledger.resident(b)) {
+        state_.ledger.touch_migrated(b);
+      }
     }
   }
 }
 
 DEEPUM_SEPARATE error demand_pager::refusal(const launch_record& record) const {
-  const std::uint64_t needed = distinct_blocks(record);
+  const std::uint64_t needed = needed_blocks(record);
   if (needed > state_.ledger.budget()) {
     return error(status::out_of_device_memory, too_large(record.name, needed));
   }
@@ -139,6 +141,9 @@ DEEPUM_SEPARATE void demand_pager::settle() {
   const auto it = state_.held.find(claims_.served());
   if (it == state_.held.end()) {
     return;  // all wait for the program
+  }
+  if (awaits_reach(*state_.launches.find(it->id, it->stream))) {
+    return;  // the memory will say so
   }
   if (std::exchange(state_.short_until, 0) > state_.statistics.finished) {
     state_.policy_due = true;  // others may have given memory back
@@ -206,7 +211,7 @@ DEEPUM_SEPARATE held_launch* demand_pager::next_served() {
       continue;
     }
     const launch_record& record = *state_.launches.find(h.id, h.stream);
-    if (distinct_blocks(record) > state_.ledger.budget()) {
+    if (needed_blocks(record) > state_.ledger.budget()) {
       h.unsatisfiable = true;
     } else if (!awaits_program(record)) {
       found = &h;
@@ -222,11 +227,14 @@ DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) c
   }
   if (!awaits && claims_.blocks_of_holds() != 0) {
     std::uint64_t beside = 0;
-    for_each_distinct_run(record, [&](block_range run) {
-      for (const block_id b : run) {
-        beside += state_.ledger.of(b)->holds == 0 ? 1 : 0;
-      }
-    });
+    for_each_distinct_run(
+        record,
+        [&](block_range run) {
+          for (const block_id b : run) {
+            beside += state_.ledger.of(b)->holds == 0 ? 1 : 0;
+          }
+        },
+        state_.ledger.shortest_row().count == 0);
     awaits = beside + claims_.blocks_of_holds() > state_.ledger.budget();
   }
   return awaits;
@@ -235,7 +243,7 @@ DEEPUM_SEPARATE bool demand_pager::awaits_program(const launch_record& record) c
 DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
   for (const block_access& a : record.accesses) {
     for (std::uint32_t b = a.range.begin_value(); b < a.range.end_value(); ++b) {
-      if (!state_.ledger.ready(block_id{b})) {
+      if (!state_.ledger.ready(block_id{b}) && !(a.sparse && state_.ledger.reached_in_place(block_id{b}))) {
         return false;
       }
     }
@@ -243,10 +251,47 @@ DEEPUM_SEPARATE bool demand_pager::complete(const launch_record& record) const {
   return true;
 }
 
+DEEPUM_SEPARATE std::uint64_t demand_pager::needed_blocks(const launch_record& record) const {
+  return distinct_blocks(record, state_.ledger.shortest_row().count == 0);
+}
+
+DEEPUM_SEPARATE bool demand_pager::can_be_reached(block_id b) const {
+  return state_.ledger.in_place(b) && !state_.ledger.present(b) && !state_.ledger.of(b)->forgetting &&
+         (state_.ledger.current(b, location::host()) || state_.ledger.nowhere(b));
+}
+
+DEEPUM_SEPARATE bool demand_pager::awaits_reach(const launch_record& record) const {
+  return std::any_of(record.accesses.begin(), record.accesses.end(), [&](const block_access& a) {
+    return a.sparse && std::any_of(a.range.begin(), a.range.end(),
+                                   [&](block_id b) { return can_be_reached(b) && !state_.ledger.of(b)->reachable; });
+  });
+}
+
+DEEPUM_SEPARATE void demand_pager::reach_in_place(const launch_record& record) {
+  if (state_.ledger.shortest_row().count == 0 || distinct_blocks(record) <= state_.ledger.budget()) {
+    return;
+  }
+  for (const block_access& a : record.accesses) {
+    for_each_run(
+        a.sparse ? a.range : block_range{}, [&](block_id b) { return !state_.ledger.in_place(b); },
+        [&](block_range run) {
+          if (memory_.advise(run, advice::set_in_place, state_.ledger.device())) {
+            for (const block_id b : run) {
+              state_.ledger.set_in_place(b, true);
+            }
+          }
+        });
+  }
+}
+
 DEEPUM_SEPARATE std::uint64_t demand_pager::demand(const launch_record& record, bool notified) {
+  reach_in_place(record);
   std::uint64_t missing = 0;
   for (const block_access& a : record.accesses) {
     for (const block_id b : a.range) {
+      if (a.sparse && can_be_reached(b)) {
+        continue;
+      }
       if (state_.ledger.present(b) && state_.ledger.moving(b) != motion::leaving && !state_.ledger.hollow(b)) {
         continue;
       }
@@ -279,7 +324,7 @@ DEEPUM_SEPARATE void demand_pager::demand(block_id b, reason why) {
 DEEPUM_SEPARATE void demand_pager::bring_all() {
   for (const block_id b : block_range{block_id{0}, state_.ledger.size()}) {
     if (state_.ledger.life(b) != liveness::live || state_.ledger.present(b) || !state_.still(b) ||
-        state_.ledger.of(b)->host_views != 0) {
+        state_.ledger.of(b)->host_views != 0 || state_.ledger.in_place(b)) {
       continue;
     }
     demand(b, reason::predicted);

@@ -34,6 +34,10 @@ DEEPUM_SEPARATE void dispatcher::dispatch() {
 
 DEEPUM_SEPARATE void dispatcher::issue_urgent() {
   for (driver_hint h : state_.queues.urgent) {
+    if (h.what == advice::set_in_place || h.what == advice::unset_in_place) {
+      advise(h);
+      continue;
+    }
     for_each_run(
         h.blocks, [&](block_id b) { return state_.ledger.of(b)->read_mostly; },  // not yet ended for an earlier launch
         [&](block_range run) {
@@ -66,7 +70,11 @@ DEEPUM_SEPARATE void dispatcher::enqueue(const plan& made) {
     });
   }
   for (const driver_hint& h : made.hints) {
-    state_.queue_of(h).planned.emplace_back(h);
+    if (h.what == advice::set_in_place || h.what == advice::unset_in_place) {
+      advise(h);  // launches wait for it, and it waits for nothing
+    } else {
+      state_.queue_of(h).planned.emplace_back(h);
+    }
   }
   for (const transfer& t : made.transfers) {
     if (t.cleans() &&
@@ -182,6 +190,7 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
       ledger.give_ticket(b, to, ticket);
       if (!keep) {
         ledger.start_arriving(b, to, from);
+        ledger.set_reachable(b, ledger.of(b)->reachable && to != ledger.device());
       }
       if (moves) {
         start_leaving(b, from, ticket);
@@ -193,6 +202,11 @@ DEEPUM_SEPARATE bool dispatcher::issue_arrival(transfer_queue& q, std::deque<que
 
 DEEPUM_SEPARATE void dispatcher::advise(const driver_hint& h) {
   const bool duplicates = h.what == advice::set_read_mostly;
+  const bool in_place = h.what == advice::set_in_place;
+  if ((in_place || h.what == advice::unset_in_place) && state_.ledger.shortest_row().count == 0) {
+    state_.statistics.dropped += h.blocks.count;  // nothing that this memory can do
+    return;
+  }
   if (h.blocks.empty() || (duplicates && h.why == reason::learned && !state_.oversubscribed())) {
     return;
   }
@@ -203,6 +217,11 @@ DEEPUM_SEPARATE void dispatcher::advise(const driver_hint& h) {
   if (duplicates || h.what == advice::unset_read_mostly) {
     for (const block_id b : h.blocks) {
       state_.ledger.set_read_mostly(b, duplicates);
+    }
+  }
+  if (in_place || h.what == advice::unset_in_place) {
+    for (const block_id b : h.blocks) {
+      state_.ledger.set_in_place(b, in_place);  // launches that have begun go on finding what they found
     }
   }
 }
@@ -370,7 +389,7 @@ DEEPUM_SEPARATE bool dispatcher::leave_out(transfer& t) {
   if (state_.ledger.of(t.blocks.first).in_motion()) {
     return false;  // that will end
   }
-  ++state_.statistics.dropped;
+  state_.statistics.dropped += facts_.used_in_place(t.blocks.first) ? 0 : 1;  // who wants it asks again
   advance(t.blocks, 1);
   return true;
 }

@@ -32,7 +32,7 @@ DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
   }
   switch (e.what) {
     case device_event::kind::launch_finished:
-      take_finish(e);
+      take_finish(e, seen);
       break;
     case device_event::kind::fault:
       launch = e.timed ? state_.launches.executing_at(e.at) : launch_id{};
@@ -51,6 +51,20 @@ DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
     case device_event::kind::failed:
       retire(e.ticket, false, take_failure());
       break;
+    case device_event::kind::reachable:
+      for (const block_id b : e.range) {
+        state_.ledger.set_reachable(b, !state_.ledger.present(b));
+      }
+      moved();
+      return;
+    case device_event::kind::unreachable:
+      for (const block_id b : e.range) {
+        state_.ledger.set_in_place(b, false);
+        state_.ledger.set_reachable(b, false);
+      }
+      account_.failed("advice");
+      moved();
+      return;
     case device_event::kind::copied:
       break;
     case device_event::kind::launch_issued:
@@ -62,7 +76,7 @@ DEEPUM_SEPARATE void event_intake::apply(const device_event& e) {
   account_.notify(seen, launch);
 }
 
-DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
+DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e, device_event& seen) {
   const std::optional<launch_record> record = state_.launches.finish(e.launch, e.began, e.at, e.timed);
   if (!record) {
     return;
@@ -81,11 +95,14 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
     }
     take_unseen_faults(*record, e.at);
   }
+  count_in_place(*record, seen);
   for (const block_access& a : record->accesses) {
     for (const block_id b : a.range) {
       state_.ledger.remove_user(b, a.mode);
       if (a.mode != access::read && state_.ledger.resident(b)) {
         contents_.written(b);
+      } else if (a.mode != access::read && a.sparse && state_.ledger.in_place(b)) {
+        contents_.written_in_place(b);
       }
       (void)state_.ledger.take_overwriter(b, record->id);
       if (state_.ledger.note_unused(b, 0) != 0) {
@@ -106,9 +123,27 @@ DEEPUM_SEPARATE void event_intake::take_finish(const device_event& e) {
   ends_.ended(record->id, record->stream);
 }
 
+DEEPUM_SEPARATE void event_intake::count_in_place(const launch_record& record, device_event& seen) {
+  for (const block_access& a : record.accesses) {
+    if (!a.sparse || a.touched == 0) {
+      continue;
+    }
+    const auto there = std::count_if(a.range.begin(), a.range.end(), [&](block_id b) {
+      return state_.ledger.in_place(b) && !state_.ledger.resident(b);
+    });
+    // Nobody knows which blocks the rows are in: they are taken to be spread evenly.
+    const auto part = static_cast<std::uint64_t>(static_cast<double>(a.touched) * static_cast<double>(there) /
+                                                 static_cast<double>(a.range.count));
+    seen.read_in_place += bytes{part};
+    seen.written_in_place += bytes{a.mode == access::read ? 0 : part};
+  }
+  state_.statistics.read_in_place += seen.read_in_place.count;
+  state_.statistics.written_in_place += seen.written_in_place.count;
+}
+
 DEEPUM_SEPARATE void event_intake::take_unseen_faults(const launch_record& record, nanoseconds at) {
   for (const block_access& a : record.accesses) {
-    for (const block_id b : a.range) {
+    for (const block_id b : a.sparse ? block_range{} : a.range) {  // of rows nobody knows which blocks they brought
       if (!state_.ledger.present(b)) {
         apply(device_event{.what = device_event::kind::arrived, .why = reason::fault, .range = {b, 1}, .at = at});
       }
@@ -120,7 +155,7 @@ DEEPUM_SEPARATE void event_intake::take_fault(const device_event& e, launch_id l
   ++state_.statistics.faults;
   const block_id b = e.range.first;
   state_.statistics.prefetches_late += state_.ledger.mark_late(b) ? 1 : 0;
-  policy_.on_fault({b, e.mode, launch, e.at}, state_.ledger);
+  policy_.on_fault({b, e.mode, launch, e.at, e.pages}, state_.ledger);
 }
 
 DEEPUM_SEPARATE void event_intake::take_arrival(const device_event& e) {

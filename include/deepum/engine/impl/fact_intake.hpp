@@ -69,12 +69,13 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
     return;
   }
   uploads_.launch_submitted(record);
+  const bool rows_in_place = state_.ledger.shortest_row().count != 0;
   std::uint64_t declared = 0;
   for (const block_access& a : record.accesses) {
     for (const block_id b : a.range) {
       state_.ledger.add_user(b, a.mode);
     }
-    declared += a.range.count;
+    declared += a.sparse && rows_in_place ? 0 : a.range.count;
   }
   state_.held.submitted(record);
   if (claims_ != nullptr) {
@@ -87,7 +88,7 @@ DEEPUM_SEPARATE void fact_intake::take_launch(launch_record&& r) {
     take_writes(record);
   }
   end_read_mostly(record);
-  if (declared > state_.ledger.budget() && distinct_blocks(record) > state_.ledger.budget()) {
+  if (declared > state_.ledger.budget() && distinct_blocks(record, !rows_in_place) > state_.ledger.budget()) {
     ++state_.statistics.oversized_launches;
     account_.log_once(logged_oversized_, "launch '" + record.name + "' touches more than the budget of " +
                                              std::to_string(state_.ledger.budget()) +
@@ -189,6 +190,11 @@ DEEPUM_SEPARATE void fact_intake::take_host_access(block_range range, access mod
 }
 
 DEEPUM_SEPARATE void fact_intake::take_request(const queue_entry& asked) {
+  if (const driver_hint* const h = std::get_if<driver_hint>(&asked);
+      h != nullptr && (h->what == advice::set_in_place || h->what == advice::unset_in_place)) {
+    state_.queues.urgent.push_back(*h);  // before what the next launch misses is brought
+    return;
+  }
   std::deque<queue_entry>& requested =
       std::visit([this](const auto& what) -> transfer_queue& { return state_.queue_of(what); }, asked).requested;
   const transfer* const t = std::get_if<transfer>(&asked);

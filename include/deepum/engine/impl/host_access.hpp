@@ -151,6 +151,9 @@ DEEPUM_SEPARATE void host_access::ended(bool done) {
 DEEPUM_SEPARATE bool host_access::may_use(block_id b, access mode) const {
   const block_ledger& l = state_.ledger;
   const block_view block = l.of(b);
+  if (facts_.used_in_place(b) && (mode != access::read || block->writers != 0)) {
+    return false;  // until the launches have ended
+  }
   if (mode != access::read) {
     return !block.on_any_device() && !block->forgetting;
   }

@@ -194,6 +194,14 @@ DEEPUM_SEPARATE void command_queue::advise_block(managed_block b) {
         r.accessed_by = r.mapped = false;
       }
       break;
+    case advice::set_in_place:
+      r.preferred = preference::host;
+      r.accessed_by = true;
+      break;
+    case advice::unset_in_place:
+      r.preferred = preference::none;
+      r.accessed_by = r.mapped = false;
+      break;
   }
   next_block();
 }

@@ -257,15 +257,12 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
         break;
     }
     stop_waiting(stream, op);
-    ++op.touched.position;
-    const nanoseconds share = share_of(op, s.size);
     if (found == touch_result::remote) {
-      driver_.counters().in_remote += bytes{s.size};
-      const nanoseconds time = std::max(share, time_at(bytes{s.size}, profile_.remote));
-      home.in().submit(
-          urgency::fault, [time] { return time; }, [this, &stream] { step(stream); });
+      touch_rows(stream, op, home);
       return;
     }
+    ++op.touched.position;
+    const nanoseconds share = share_of(op, s.size);
     if (op.between != nullptr && s.mode != access::read) {
       continue;  // it came with what was read
     }
@@ -285,6 +282,40 @@ DEEPUM_SEPARATE void executor::step(stream_state& stream) {
       return;
     }
   }
+}
+
+DEEPUM_SEPARATE void executor::touch_rows(stream_state& stream, operation& op, driver& home) {
+  const segment first = op.touched.segments[op.touched.position];
+  nanoseconds share{};
+  nanoseconds in{};
+  nanoseconds out{};
+  for (std::uint32_t rows = 0; rows != rows_at_once && op.touched.position != op.touched.segments.size(); ++rows) {
+    const segment s = op.touched.segments[op.touched.position];
+    if (s.space != first.space || (rows != 0 && s.space->touch(s) != touch_result::remote)) {
+      break;
+    }
+    ++op.touched.position;
+    share += share_of(op, s.size);
+    const nanoseconds time = time_at(bytes{s.size}, row_rate(profile_, bytes{s.size}, s.space->managed() == nullptr));
+    if (s.mode != access::overwrite) {
+      driver_.counters().in_remote += bytes{s.size};
+      in += time;
+    }
+    if (s.mode != access::read) {
+      driver_.counters().out_remote += bytes{s.size};
+      out += time;
+    }
+  }
+  // Both directions work at the same time; the launch goes on when the slower one is done.
+  link& slower = out > in ? home.out() : home.in();
+  link& other = out > in ? home.in() : home.out();
+  if (const nanoseconds beside = std::min(in, out); beside.count() != 0) {
+    other.submit(
+        urgency::fault, [beside] { return beside; }, [] {});
+  }
+  const nanoseconds time = std::max({share, in, out});
+  slower.submit(
+      urgency::fault, [time] { return time; }, [this, &stream] { step(stream); });
 }
 
 template <class Visit>

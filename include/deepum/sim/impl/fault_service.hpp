@@ -64,6 +64,7 @@ DEEPUM_SEPARATE void fault_service::next_batch() {
     e.what = device_event::kind::fault;
     e.mode = f.mode == access::read ? access::read : access::update;
     e.range = {f.at.block, 1};
+    e.pages = f.pages;
     f.at.space->emit(e);
   }
   memory_.keep(std::move(served));
@@ -119,10 +120,12 @@ DEEPUM_SEPARATE void fault_service::serve(std::size_t i) {
     serve(i + 1);
     return;
   }
-  if (r.preferred == block_record::preference::host && (f.pages & ~r.on_host & ~r.on_device) == 0 &&
-      (f.pages & r.on_device) == 0) {
-    r.mapped = true;  // it is where it should be: a mapping is all that was missing
-    memory_.loop().after(memory_.costs().fault_block, [this, i] { serve(i + 1); });
+  if (r.preferred == block_record::preference::host && (f.pages & r.on_device) == 0) {
+    const std::uint32_t fresh = f.pages & ~r.on_host;
+    r.on_host |= fresh;
+    r.mapped = true;  // it is where it should be, or comes to be there: a mapping is all that is missing then
+    memory_.loop().after(memory_.costs().fault_block + memory_.costs().host_populate_block * std::popcount(fresh) / 32,
+                         [this, i] { serve(i + 1); });
     return;
   }
   if (!r.room) {

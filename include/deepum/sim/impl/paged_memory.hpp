@@ -13,6 +13,7 @@
 #include <deepum/sim/device.hpp>
 #include <deepum/sim/driver.hpp>
 #include <deepum/sim/event_loop.hpp>
+#include <deepum/sim/impl/paged_access.hpp>
 #include <deepum/sim/link.hpp>
 #include <deepum/sim/paged_memory.hpp>
 #include <deepum/sim/profile.hpp>
@@ -77,46 +78,6 @@ DEEPUM_SEPARATE std::string paged_memory::last_failure() const {
   return last_failure_;
 }
 
-DEEPUM_SEPARATE void paged_memory::guard() {
-  const auto lock = loop().lock();
-  guarded_ = true;
-  data().guard();
-}
-
-DEEPUM_SEPARATE void paged_memory::let_in(const std::vector<block_access>& blocks) {
-  const auto lock = loop().lock();
-  for (const block_access& a : blocks) {
-    for (const block_id b : a.range) {
-      ++at(b).let_in;
-      data().let_in(b);
-    }
-  }
-}
-
-DEEPUM_SEPARATE void paged_memory::keep_out(const std::vector<block_access>& blocks) {
-  const auto lock = loop().lock();
-  for (const block_access& a : blocks) {
-    for (const block_id b : a.range) {
-      --at(b).let_in;
-      data().keep_out(b);
-    }
-  }
-}
-
-DEEPUM_SEPARATE void paged_memory::let_host_in(block_range range) {
-  const auto lock = loop().lock();
-  for (const block_id b : range) {
-    data().let_in(b);
-  }
-}
-
-DEEPUM_SEPARATE void paged_memory::keep_host_out(block_range range) {
-  const auto lock = loop().lock();
-  for (const block_id b : range) {
-    data().keep_out(b);
-  }
-}
-
 DEEPUM_SEPARATE bool paged_memory::host_is_full() const {
   const auto lock = loop().lock();
   return host_is_full_;
@@ -148,7 +109,11 @@ DEEPUM_SEPARATE paged_memory::one_block& paged_memory::at(block_id b) {
 // ---- what operations find ---------------------------------------------------------------------------------------
 
 DEEPUM_SEPARATE touch_result paged_memory::touch(const segment& s) {
-  return at(s.block).mapped && admits(s.block) ? touch_result::ready : touch_result::refused;
+  const one_block& b = at(s.block);
+  return !admits(s.block) ? touch_result::refused
+         : b.mapped       ? touch_result::ready
+         : b.shown        ? touch_result::remote
+                          : touch_result::refused;
 }
 
 DEEPUM_SEPARATE std::string paged_memory::refusal(const segment& s) const {
@@ -158,7 +123,9 @@ DEEPUM_SEPARATE std::string paged_memory::refusal(const segment& s) const {
 
 DEEPUM_SEPARATE void paged_memory::before_body(const segment& s) {
   expects(s.block.value < blocks_.size(), "a block outside the arena");
-  held_.use(s.block, s.mode);
+  if (at(s.block).mapped) {
+    held_.use(s.block, s.mode);  // else it is the host's copy that the operation finds
+  }
 }
 
 DEEPUM_SEPARATE void paged_memory::after_body(const segment& s) {
@@ -294,6 +261,7 @@ DEEPUM_SEPARATE void paged_memory::end_block(queue& q) {
     const bool start_reported = ended.leaves || q.to.is_device();
     report(ended.part ? device_event::kind::failed : device_event::kind::completed, ended.range, ended.ticket,
            start_reported ? nanoseconds{} : ended.began);
+    tell_reached(ended.range);
   }
 }
 
@@ -311,12 +279,14 @@ DEEPUM_SEPARATE void paged_memory::forget(block_range range, std::uint64_t ticke
     }
   }
   report(device_event::kind::completed, range, ticket);
+  tell_reached(range);
 }
 
 DEEPUM_SEPARATE void paged_memory::drop(block_range range, location from, std::uint64_t ticket) {
   take_memory(range, from);
   report(device_event::kind::departed, range, ticket);
   report(device_event::kind::completed, range, ticket);
+  tell_reached(range);
 }
 
 DEEPUM_SEPARATE void paged_memory::bring(const transfer& what, std::uint64_t ticket) {
@@ -359,7 +329,8 @@ DEEPUM_SEPARATE bool paged_memory::take_stale_memory() {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
     const block_id b{taken_last_};
     one_block& other = at(b);
-    if (!other.on_host || !other.stale || other.copies != 0 || other.host_copies != 0) {
+    if (!other.on_host || !other.stale || other.in_place || other.shown || other.copies != 0 ||
+        other.host_copies != 0) {
       continue;
     }
     held_.lose_host(b);
@@ -393,10 +364,17 @@ DEEPUM_SEPARATE bool paged_memory::give_memory(block_range range, location at, s
                     std::to_string(rooms.free_rooms()) + " are free";
     host_is_full_ = false;
     report(device_event::kind::failed, range, ticket);
+    tell_reached(range);
     return false;
   }
   for (const block_id b : range) {
     expects(!blocks_[b.value].mapped, "a block is mapped that is mapped already");
+    if (const walk* const user = rooms.active_with(*this, b)) {
+      owner_.operations().fail(status::invalid_argument,
+                               "block " + std::to_string(b.value) + " comes to the device while kernel '" + user->name +
+                                   "' (launch " + std::to_string(user->launch) + ") touches it in place");
+    }
+    blocks_[b.value].shown = false;
     (void)rooms.take_room(urgency::command, {});
     blocks_[b.value].mapped = true;
   }

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,17 @@ DEEPUM_SEPARATE nanoseconds prefetch_time(const profile& p, bytes n) {
   return nanoseconds{static_cast<std::int64_t>(std::llround(time))};
 }
 
+DEEPUM_SEPARATE double row_rate(const profile& p, bytes row, bool chunks) {
+  const std::span<const row_share> shares = chunks ? std::span<const row_share>(p.chunk_rows) : p.managed_rows;
+  double share = shares.front().share *
+                 std::min(1.0, static_cast<double>(row.count) /
+                                   static_cast<double>(std::max<std::uint64_t>(1, shares.front().row.count)));
+  for (const row_share& s : shares) {
+    share = s.row <= row ? s.share : share;
+  }
+  return p.remote * share;
+}
+
 namespace detail {
 
 /// NVIDIA H200 SXM, PCIe 5 x16, CUDA 13.0, driver 580. "measured": the table of docs/simulator.md, 1 GiB each.
@@ -58,18 +70,20 @@ namespace detail {
   p.host_query = 500ns;           // estimate
   p.worker_wake_up = 10us;        // estimate: a futex wake-up and a poll
   p.prefetch_in = {measured_at(2_MiB, 18e9), measured_at(16_MiB, 37e9), measured_at(1_GiB, 51e9)};
-  p.link_in = 51e9;                // measured: a prefetch whose call costs vanish
-  p.prefetch_out = 20e9;           // measured: 17-24
-  p.prefetch_out_beside_in = 9e9;  // measured
-  p.pageable = 12e9;               // estimate
-  p.remote = 51e9;                 // measured
-  p.pinned = 55.5e9;               // measured: 55.6 in, 55.4 out
-  p.pinned_both = 50.8e9;          // measured
-  p.fault_entries = 256;           // nvidia-uvm: uvm_perf_fault_batch_count
-  p.fault_duplicates = 11;         // measured: 180,000 records per GiB are 11 for each 64 KiB page
-  p.fault_window = 16_MiB;         // estimate
-  p.fault_batch = 45us;            // fault latency of G10 (MICRO'23); 20-50 us in Kim et al. (ASPLOS'20)
-  p.fault_block = 40us;            // these two: so that streaming faults reach the measured 8-10 GB/s
+  p.link_in = 51e9;                                              // measured: a prefetch whose call costs vanish
+  p.prefetch_out = 20e9;                                         // measured: 17-24
+  p.prefetch_out_beside_in = 9e9;                                // measured
+  p.pageable = 12e9;                                             // estimate
+  p.remote = 51e9;                                               // measured
+  p.managed_rows = {{{bytes{64}, 35.0 / 51}, {bytes{128}, 1}}};  // measured: bench/driver_facts, rows
+  p.chunk_rows = {{{bytes{64}, 6.7 / 51}, {bytes{128}, 13.0 / 51}, {bytes{256}, 27.0 / 51}, {bytes{512}, 1}}};  // same
+  p.pinned = 55.5e9;        // measured: 55.6 in, 55.4 out
+  p.pinned_both = 50.8e9;   // measured
+  p.fault_entries = 256;    // nvidia-uvm: uvm_perf_fault_batch_count
+  p.fault_duplicates = 11;  // measured: 180,000 records per GiB are 11 for each 64 KiB page
+  p.fault_window = 16_MiB;  // estimate
+  p.fault_batch = 45us;     // fault latency of G10 (MICRO'23); 20-50 us in Kim et al. (ASPLOS'20)
+  p.fault_block = 40us;     // these two: so that streaming faults reach the measured 8-10 GB/s
   p.fault_page = 3300ns;
   p.populate_block = 28us;        // measured: discard and prefetch of 512 blocks 18 ms, less the discard
   p.discard_block = 7us;          // measured: 512 blocks 3.6 ms

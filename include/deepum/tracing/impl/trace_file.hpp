@@ -264,6 +264,12 @@ DEEPUM_SEPARATE void trace_file::run_writer::write_entry(const trace_entry& e, n
       if (e.period != 0) {
         to_.number("period", e.period);
       }
+      if (e.read_in_place.count != 0) {
+        to_.number("read_in_place", e.read_in_place.count);
+      }
+      if (e.written_in_place.count != 0) {
+        to_.number("written_in_place", e.written_in_place.count);
+      }
       to_.end();
       break;
     case trace_track::refused:

@@ -74,6 +74,7 @@ DEEPUM_SEPARATE std::vector<fault_intake::fault> fault_intake::take(bool in_flig
     found.push_back({.block = um_grid.blocks_of(offset, bytes{1}).first,
                      .mode = f->mode,
                      .at = watch_.clock().time_of_fault(f->at),
+                     .pages = 1U << (offset.count % block_size.count / (64_KiB).count),
                      .certain = certain});
   }
   samples_.erase(samples_.begin(), later);

@@ -330,8 +330,31 @@ DEEPUM_SEPARATE void migration_lane::advise(const migration& m) {
     end_duplication(m.what.blocks);
     return;
   }
+  if (m.hint == advice::set_in_place || m.hint == advice::unset_in_place) {
+    touch_in_place(m.what.blocks, m.hint == advice::set_in_place);
+    return;
+  }
   (void)succeeded(
       api::advise(address(m.what.blocks.first), um_grid.size_of(m.what.blocks).count, api::advice_of(m.hint), m.where));
+}
+
+DEEPUM_SEPARATE void migration_lane::touch_in_place(block_range range, bool on) {
+  const auto tell = [&](cudaMemoryAdvise hint, bool host) {
+    return succeeded(api::advise(address(range.first), um_grid.size_of(range).count, hint,
+                                 {.on_host = host, .device = gpu_.properties().ordinal}));
+  };
+  if (!on) {
+    marks_.clear(range, mark::in_place);
+    (void)tell(cudaMemAdviseUnsetAccessedBy, false);
+    (void)tell(cudaMemAdviseUnsetPreferredLocation, true);
+    return;
+  }
+  // Where only one of them is taken, pages move as they do without.
+  if (tell(cudaMemAdviseSetPreferredLocation, true) && tell(cudaMemAdviseSetAccessedBy, false)) {
+    marks_.set(range, mark::in_place);
+  } else {
+    tell_({.what = device_event::kind::unreachable, .range = range, .at = gpu_clock::host_now()});
+  }
 }
 
 DEEPUM_SEPARATE bool migration_lane::advise_driver(block_range range, cudaMemoryAdvise hint) {

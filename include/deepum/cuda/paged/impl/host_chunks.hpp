@@ -27,6 +27,7 @@ DEEPUM_SEPARATE host_chunks::host_chunks(const surroundings& with, bytes chunk, 
       addresses_(with.memory, chunk, block_count),
       chunks_(block_count, no_memory),
       being_made_(block_count),
+      in_place_(std::make_unique<std::atomic<bool>[]>(block_count)),
       closed_(block_count),
       stale_(std::make_unique<std::atomic<bool>[]>(block_count)) {}
 
@@ -89,15 +90,21 @@ DEEPUM_SEPARATE void host_chunks::mark_stale(block_range range) {
 }
 
 DEEPUM_SEPARATE void host_chunks::show(block_id b) {
-  if (with_.shown_in != nullptr) {
+  if (view_of(b) != nullptr) {
     const std::lock_guard lock(mutex_);
     show_locked(b);
   }
 }
 
+DEEPUM_SEPARATE bool host_chunks::set_in_place(block_id b, bool on) {
+  in_place_[b.value].store(on, std::memory_order_relaxed);
+  return !on || give(b);
+}
+
 DEEPUM_SEPARATE void host_chunks::show_locked(block_id b) {
-  if (with_.shown_in != nullptr && has_locked(b)) {
-    with_.shown_in->map_host(b, chunks_[b.value]);
+  launch_view* const view = view_of(b);
+  if (view != nullptr && has_locked(b)) {
+    view->map_host(b, chunks_[b.value]);
   }
 }
 
@@ -132,6 +139,9 @@ DEEPUM_SEPARATE host_chunks::handle host_chunks::take_outdated() {
   for (std::uint32_t n = 0; n < count; ++n) {
     taken_last_ = taken_last_ + 1 < count ? taken_last_ + 1 : 0;
     handle& c = chunks_[taken_last_];
+    if (is_in_place(block_id{taken_last_})) {
+      continue;  // the same
+    }
     const bool useless = closed_[taken_last_] || (stale_[taken_last_].load(std::memory_order_relaxed) &&
                                                   !with_.copies.under_way(block_id{taken_last_}));
     if (c != no_memory && useless) {

@@ -100,10 +100,8 @@ DEEPUM_SEPARATE void launch_view::map_host(block_id b, virtual_memory::handle ch
   const std::lock_guard lock(mutex_);
   const bool nothing_there = !host_[b.value] && slot_of(b) == device_chunks::none && why_kept_at(b) == CUDA_SUCCESS;
   if (nothing_there && addresses_.map(b.value, chunk) == CUDA_SUCCESS) {
-    host_[b.value] = true;
-    if (!exclusive_.is_on()) {
-      (void)addresses_.allow(b.value);
-    }
+    host_[b.value] =
+        exclusive_.is_on() || addresses_.allow(b.value) == CUDA_SUCCESS || addresses_.unmap(b.value) != CUDA_SUCCESS;
   }
 }
 
