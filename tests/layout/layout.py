@@ -22,6 +22,7 @@ LANGUAGES = {".hpp", ".cpp", ".c", ".h", ".cu", ".cuh", ".py"}
 # Of each file: which idea needs the room. One that has become small enough is to be taken out.
 LARGER = {
     "examples/serve/load_client.cpp": "an example is one file that can be read from above to below",
+    "include/deepum/sim/impl/paged_memory.hpp": "the model of one kind of memory: its copies, mappings and what launches find on the host",
     "kernel-helper/deepum_uvm_events.c": "a kernel module of one file, as the kernel's build takes it",
     "tests/docs/check.py": "one pass over the pages; each check is a short function that uses what the pass has found",
     "tests/engine/home_copy_contents_test.cpp": "one model of memory and the random run on it",
@@ -32,6 +33,7 @@ LARGER = {
     "tests/kernel_helper/uvm_events_test.cpp": "the tests of one C file, which share its fake driver",
     "tests/planning/step_planner_test.cpp": "the tests of one algorithm on one bench of segments",
     "tests/policy/auto_test.cpp": "the tests of one composition on one bench",
+    "tests/replay/machine_test.cpp": "the tests of one kind of file, and whole replays on the machine that it describes",
     "tests/replay/scenario_test.cpp": "one case for each scenario, and the workload that all of them are made from",
     "tests/report/report_test.py": "one report, drawn once, and what each part of it must say",
 }

@@ -34,7 +34,9 @@ namespace memory_kinds_example {
 
 namespace simulated_test {
 
-TEST_CASE("launches larger than the budget run in slices, with the same results") { CHECK(slices_example::main() == 0); }
+TEST_CASE("launches larger than the budget run in slices, with the same results") {
+  CHECK(slices_example::main() == 0);
+}
 
 TEST_CASE("two streams that wait for each other's events find what one host would") {
   CHECK(streams_example::main() == 0);
