@@ -103,7 +103,8 @@ class recurring_step {
     follower_.emplace(std::move(*work.schedule), map, write_back_);
     ++plans_;
   }
-  /// Who follows the step; null where none is being followed, or where all of it fits. Valid until the next call.
+  /// Who follows the step; null where none is being followed, or where all of its blocks fit side by side. Valid until
+  /// the next call.
   [[nodiscard]] step_follower* follower() { return follower_ && !follower_->idle() ? &*follower_ : nullptr; }
   /// Launches of the step that recurs; 0: none does.
   [[nodiscard]] std::uint32_t period() const { return launches_.recurs() ? launches_.period() : 0; }

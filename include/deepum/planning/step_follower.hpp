@@ -44,14 +44,17 @@ class step_follower {
         saturating_blocks_(places.blocks_in(saturating)),
         segment_of_(places.size(), none) {
     const step_segments& segments = schedule_.step();
+    std::uint64_t all = 0;
     for (std::uint32_t s = 0; s != segments.segments().size(); ++s) {
       const block_range blocks = segments.segments()[s].blocks;
+      all += blocks.count;
       for (const block_id b : blocks) {
         if (b.value < places.size()) {
           segment_of_[b.value] = s;
         }
       }
     }
+    fits_ = nothing_leaves() && all <= places.budget();
     places.for_each_least_recently_migrated([&](block_id b) {
       if (!known(b)) {
         unplanned_.arrived(b);
@@ -60,8 +63,11 @@ class step_follower {
     });
   }
 
-  /// Everything fits, and nothing need ever leave.
-  [[nodiscard]] bool idle() const { return schedule_.idle(); }
+  /// All blocks of the step fit side by side.
+  [[nodiscard]] bool idle() const { return fits_; }
+  /// The plan keeps everything, also where that fits only because contents die in time: then it is followed, because
+  /// who does not know it would make room by copies.
+  [[nodiscard]] bool nothing_leaves() const { return schedule_.idle(); }
 
   /// The launch of the step that is executing, or will next.
   [[nodiscard]] std::uint32_t position() const { return schedule_.position(); }
@@ -345,6 +351,7 @@ class step_follower {
   }
 
   step_schedule schedule_;
+  bool fits_ = false;  // all of the step, side by side
   bool write_back_;
   detail::step_departures departures_;
   std::uint32_t blocks_each_way_;
