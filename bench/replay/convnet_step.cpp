@@ -23,8 +23,8 @@ class step_writer {
     add(convnet_batch, choice_.input, true);
     for (std::size_t i = 0; i != net_.layers.size(); ++i) {
       if (net_.layers[i].weights != 0) {
-        add(tensor(i, convnet_tensor::weights), choice_.layers[i].weights, true);
-        add(tensor(i, convnet_tensor::weights_gradient), choice_.layers[i].weights, true);
+        add(tensor(i, convnet_tensor::weights), in_bytes(net_.layers[i].weights), true);
+        add(tensor(i, convnet_tensor::weights_gradient), in_bytes(net_.layers[i].weights), true);
       }
       add(output(i), choice_.layers[i].output, false);
       add(gradient(i), choice_.layers[i].output, false);
@@ -112,6 +112,7 @@ class step_writer {
         .number = static_cast<std::uint32_t>(i), .pass = layer_pass::backward, .kind = l.kind, .input = {}};
     const std::int64_t dy = gradient(i);
     std::vector<std::int64_t> dx;
+    dx.reserve(l.reads.size());
     for (const std::size_t from : l.reads) {
       dx.push_back(gradient(from));
     }
@@ -176,11 +177,14 @@ class step_writer {
 choice_net describe(const convnet& net, std::uint32_t batch, bytes block,
                     const std::function<std::vector<layer_algorithm>(std::size_t, convolution_part)>& found) {
   choice_net made{.input = in_bytes(std::uint64_t{3} * net.side * net.side * batch), .layers = {}, .block = block};
+  bytes small{};  // weights that share blocks: they are taken for those of the first layer
   for (std::size_t i = 0; i != net.layers.size(); ++i) {
     const convnet_layer& l = net.layers[i];
+    const bytes weights = in_bytes(l.weights);
+    small += weights < block ? weights : bytes{};
     choice_layer c{.kind = l.kind,
                    .output = in_bytes(l.elements() * batch),
-                   .weights = in_bytes(l.weights),
+                   .weights = weights < block ? bytes{} : weights,
                    .reads = l.reads,
                    .algorithms = {}};
     for (std::size_t part = 0; l.kind == layer_kind::conv && part != convolution_parts; ++part) {
@@ -188,6 +192,7 @@ choice_net describe(const convnet& net, std::uint32_t batch, bytes block,
     }
     made.layers.push_back(std::move(c));
   }
+  made.layers.front().weights += small;
   return made;
 }
 

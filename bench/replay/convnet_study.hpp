@@ -27,6 +27,7 @@ struct convnet_run {
 struct convnet_study {
   double base_ms = 0;          ///< no input leaves
   double removed_percent = 0;  ///< of what `vdnn` with all inputs loses against the base, `vdnn_ext` with all removes
+  double auto_at_80_ms = 0;    ///< of a step under `auto` with 80 % of the base's peak as its budget
   choice_outcome outcome = choice_outcome::untrainable;  ///< for the card's memory
   std::vector<convnet_run> runs{};
 };
@@ -38,7 +39,8 @@ struct convnet_study {
 
 /// Base, {conv, all, dynamic choice} x {vdnn, vdnn_ext}, each `vdnn_ext` with the peak of `vdnn` as its budget, and
 /// `auto` at the peak of each.
+/// @param layer_cost  What `vdnn` and `vdnn_ext` take at each layer in each pass beside its launches.
 [[nodiscard]] convnet_study study_convnet(const convnet& net, std::uint32_t batch, const sim::profile& card,
-                                          bool fastest);
+                                          bool fastest, nanoseconds layer_cost = {});
 
 }  // namespace deepum::replay

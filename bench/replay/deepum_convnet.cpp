@@ -10,6 +10,7 @@
 #include <deepum/planning/algorithm_choice.hpp>
 #include <deepum/sim/profile.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -22,6 +23,8 @@ ABSL_FLAG(std::uint32_t, batch, 128, "images of a step");
 ABSL_FLAG(std::string, card, "gtx970_pcie3",
           "a profile of a simulated GPU, by whose rates layers and copies take their time");
 ABSL_FLAG(bool, fastest, true, "the fastest algorithms of convolutions; off: those that need no workspace");
+ABSL_FLAG(std::int64_t, layer_cost_us, 0,
+          "what vdnn and vdnn_ext take at each layer in each pass beside its launches, in microseconds");
 ABSL_FLAG(std::string, write, "", "file for the step as a workload; nothing is compared then");
 
 namespace deepum::replay {
@@ -42,7 +45,12 @@ absl::Status run() {
     file.close();
     return file ? absl::OkStatus() : absl::UnknownError(absl::StrCat("cannot write all of '", to, "'"));
   }
-  const convnet_study study = study_convnet(net, batch, card, absl::GetFlag(FLAGS_fastest));
+  const std::int64_t cost = absl::GetFlag(FLAGS_layer_cost_us);
+  if (cost < 0 || cost > 1'000'000) {
+    return absl::InvalidArgumentError(absl::StrCat("--layer-cost-us has to be from 0 to 1000000, not ", cost));
+  }
+  const convnet_study study =
+      study_convnet(net, batch, card, absl::GetFlag(FLAGS_fastest), std::chrono::microseconds{cost});
   absl::PrintF(
       "%s, batch %d, %s algorithms, %s\n\n"
       "                      step  of base       in      out     peak  auto there\n"
@@ -52,6 +60,7 @@ absl::Status run() {
     absl::PrintF("%-18s %7.2f  %7.1f %8.1f %8.1f %8.0f %11s\n", r.name, r.ms, 100 * study.base_ms / r.ms, r.in_mb,
                  r.out_mb, r.peak_mib, r.auto_ms ? absl::StrFormat("%.2f", *r.auto_ms) : "");
   }
+  absl::PrintF("auto at 80 %% of the peak of base: %.2f ms\n", study.auto_at_80_ms);
   absl::PrintF("\nvdnn_ext removes %.0f %% of what vdnn all loses. The choice: %s.\n", study.removed_percent,
                std::string(to_string(study.outcome)));
   return absl::OkStatus();
