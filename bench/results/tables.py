@@ -226,6 +226,69 @@ def large():
                       ms(p.run("resident"), 0), ms(auto, 0), f"{least['least_ns'] / 1e6:.0f}", len(auto["steps"])]])
 
 
+# --- convolutional nets --------------------------------------------------------------------------------------------------
+
+
+class Convnet:
+    """A net with one kind of products: its runs, and what the file says of it beside them."""
+
+    def __init__(self, program, facts):
+        self.facts, self.rates = facts, program["rates_pinned"]
+        self.runs = [r for r in program["runs"] if "skipped" not in r]
+
+    def find(self, system, budget=None):
+        return next((r for r in self.runs if r["system"] == system and budget in (None, r["budget_bytes"])), None)
+
+    def at_equal_peak(self, inputs, algorithms=""):
+        """vdnn, vdnn_ext and auto in percent of the resident run, and the peak."""
+        vdnn = self.find(f"vdnn {inputs}{algorithms}")
+        if vdnn is None:
+            return "-"
+        base, budget = self.find("resident" + algorithms), vdnn["budget_bytes"]
+        runs = (vdnn, self.find(f"vdnn_ext {inputs}{algorithms}", budget), self.find("auto" + algorithms, budget))
+        shares = (f"{100 * base['median_ns'] / r['median_ns']:.1f}" if r else "-" for r in runs)
+        return f"{', '.join(shares)} at {mib(budget)}"
+
+    def choice(self):
+        chosen = ", chosen algorithms"
+        algorithms = chosen if self.find("resident" + chosen) else ""
+        return f"{self.facts['choice']['outcome']}: {self.at_equal_peak('choice', algorithms)}"
+
+
+def convnet_list():
+    file = read("convnets")
+    return [Convnet(p, f) for p, f in zip(file["programs"], file["nets"])]
+
+
+def convnets():
+    rows = []
+    for net in convnet_list():
+        base, all_inputs = net.find("resident"), net.find("vdnn all")
+        most = net.facts["base_peak_bytes"]
+        small = min((r for r in net.runs if r["system"] == "auto"), key=lambda r: abs(r["budget_bytes"] - 0.8 * most))
+        loses = all_inputs["median_ns"] / small["median_ns"]
+        rows.append([f"{net.facts['net']} {net.facts['batch']}", net.facts["products"], ms(base), mib(most), net.at_equal_peak("conv"),
+                     net.at_equal_peak("all"), net.choice(), f"{loses:.2f}"])
+    return markdown(["net, batch", "floats", "resident [ms]", "base [MiB]", "conv: vdnn, vdnn_ext, auto [% of resident], peak [MiB]",
+                     "all: the same", "the dynamic choice: the same", "vdnn all / auto at 80 % of base"], rows)
+
+
+def convnet_links():
+    rows = []
+    for net in convnet_list():
+        layers = [layer for layer in net.facts["layers"] if layer["input_leaves"]]
+        inputs, rate = sum(layer["input_bytes"] for layer in layers), net.rates["out"]
+        longer = sum(1e9 * layer["input_bytes"] / rate > layer["forward_ns"] for layer in layers)
+        vdnn, ext = net.find("vdnn all"), net.find("vdnn_ext all")
+        auto = net.find("auto", vdnn["budget_bytes"])
+        moved = [f"{median(r, 'bytes_in') / 1e9:.2f}, {median(r, 'bytes_out') / 1e9:.2f}" for r in (vdnn, ext, auto)]
+        rows.append([f"{net.facts['net']} {net.facts['batch']}", net.facts["products"], f"{inputs / 1e9:.2f}", f"{1e3 * inputs / rate:.1f}",
+                     ms(net.find("resident")), f"{longer} of {len(layers)}", *moved])
+    return markdown(["net, batch", "floats", "inputs that leave [GB]", "the same on the link [ms]", "resident [ms]",
+                     "layers whose input travels longer than they compute", "in, out of vdnn all [GB]", "of vdnn_ext all", "of auto there"],
+                    rows)
+
+
 # --- programs that nobody edits ---------------------------------------------------------------------------------------
 
 
@@ -272,7 +335,7 @@ def pytorch():
 
 
 TABLES = {f.__name__: f for f in (training, training_in_short, forward_pass, gather, everything_fits, feeds, two_ways, gpt_step, inference,
-                                  two_models, paged_fits, largest_batch, large, unedited, pytorch)}
+                                  two_models, paged_fits, largest_batch, large, convnets, convnet_links, unedited, pytorch)}
 
 
 def main():

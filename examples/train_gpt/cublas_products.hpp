@@ -33,8 +33,8 @@ struct product_batch {
   std::int64_t c = 0;
 };
 
-/// Matrix products on the GPU, by cuBLAS: single precision without shortcuts (no TF32), or bf16 with sums in single
-/// precision.
+/// Matrix products on the GPU, by cuBLAS: single precision without shortcuts (no TF32) unless it is asked for others,
+/// or bf16 with sums in single precision.
 ///
 /// The same in every run on one kind of GPU: one stream, no atomics, and a workspace of its own, which lies beside the
 /// arena and its budget.
@@ -42,8 +42,9 @@ class cublas_products {
  public:
   static constexpr deepum::bytes workspace_size{std::uint64_t{32} << 20};  // what cuBLAS recommends for Hopper
 
-  /// @errors  `deepum::status::device_failure`.
-  cublas_products() {
+  /// @param of_floats  How floats are multiplied.
+  /// @errors           `deepum::status::device_failure`.
+  explicit cublas_products(cublasComputeType_t of_floats = CUBLAS_COMPUTE_32F_PEDANTIC) : of_floats_(of_floats) {
     check_cuda(cudaMalloc(&workspace_, workspace_size.count), "cudaMalloc");
     if (const cublasStatus_t result = cublasCreate(&handle_); result != CUBLAS_STATUS_SUCCESS) {
       (void)cudaFree(workspace_);
@@ -77,11 +78,17 @@ class cublas_products {
                     "a matrix product of shapes that do not fit");
     constexpr float one = 1.0F;
     const float old = how == result::add ? 1.0F : 0.0F;
-    constexpr cublasComputeType_t compute = std::is_same_v<T, float> ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute = std::is_same_v<T, float> ? of_floats_ : CUBLAS_COMPUTE_32F;
     deepum::interop::enqueue_gemm(handle_, {c.columns, c.rows, a.columns, operation(left), operation(right)},
                                   {batch.count, batch.count != 1}, &one, {b.data, type_of<T>, left.stride, batch.b},
                                   {a.data, type_of<T>, right.stride, batch.a}, &old,
                                   {c.data, type_of<C>, out.stride, batch.c}, compute);
+  }
+  /// Enqueues y += alpha * x.
+  /// @errors  `deepum::status::device_failure`.
+  void add_scaled(cudaStream_t stream, std::int64_t n, float alpha, const float* x, float* y) {
+    use(stream);
+    check_cublas(cublasSaxpy_64(handle_, n, &alpha, x, 1, y, 1), "cublasSaxpy_64");
   }
 
  private:
@@ -99,6 +106,7 @@ class cublas_products {
     used_ = true;
   }
 
+  cublasComputeType_t of_floats_;
   void* workspace_ = nullptr;
   cublasHandle_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;

@@ -225,6 +225,12 @@ cublasStatus_t multiply(cudaStream_t stream, cublasOperation_t ta, cublasOperati
   if (of_operands == CUDA_R_32F) return as(multiply_as<float, float>);
   return of_result == CUDA_R_32F ? as(multiply_as<float, bf16>) : as(multiply_as<bf16, bf16>);
 }
+void add_scaled(float* y, const float* x, index n, float factor) {
+  in(x, n);
+  out(y, n);
+  for (index i = 0; i < n; ++i)
+    y[i] += factor * x[i];
+}
 // What a handle points at.
 cudaStream_t& stream_of(cublasHandle_t handle) { return *reinterpret_cast<cudaStream_t*>(handle); }
 
@@ -247,6 +253,15 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void*, std::size_t) { retur
 cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasGetStatusString(cublasStatus_t) { return "a status"; }
+cublasStatus_t cublasSaxpy_v2_64(cublasHandle_t handle, std::int64_t n, const float* alpha, const float* x,
+                                 std::int64_t, float* y, std::int64_t) {
+  float factor = *alpha;
+  void* arguments[] = {&y, &x, &n, &factor};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(add_scaled), dim3(1), dim3(1), arguments, 0,
+                          stream_of(handle)) == cudaSuccess
+             ? CUBLAS_STATUS_SUCCESS
+             : CUBLAS_STATUS_EXECUTION_FAILED;
+}
 cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, std::int64_t m,
                                std::int64_t n, std::int64_t k, const void*, const void* a, cudaDataType type,
                                std::int64_t lda, const void* b, cudaDataType, std::int64_t ldb, const void* beta,
@@ -534,6 +549,7 @@ void deepum_test::register_host_kernels() {
   fake_cuda::register_kernel(m.cross_entropy);
   fake_cuda::register_kernel(m.adamw);
   fake_cuda::register_kernel(sum_of_floats);
+  fake_cuda::register_kernel(add_scaled);
   using train_gpt::bf16;
   fake_cuda::register_kernel(gemm<float, float>);
   fake_cuda::register_kernel(gemm<float, bf16>);

@@ -73,7 +73,8 @@ struct bench_settings {
   if (system == "once") {
     return "um";
   }
-  if (system == "um" || system == "lru" || system == "deepum" || system == "auto") {
+  if (system == "um" || system == "lru" || system == "deepum" || system == "auto" || system == "vdnn" ||
+      system == "vdnn_ext") {
     return std::string(system);
   }
   return std::nullopt;
@@ -93,6 +94,7 @@ struct bench_settings {
 [[nodiscard]] inline policy_options tuning_of(const bench_settings& settings) {
   policy_options o;
   o.write_back = settings.choices.write_back_early.value_or(o.write_back);
+  o.offload = settings.choices.offload;
   return o;
 }
 
@@ -183,7 +185,10 @@ class memory_system {
   }
   void watch(const device_event& e) {
     const bool arrived = e.what == device_event::kind::arrived;
-    if (!arrived && e.what != device_event::kind::departed) {
+    // Of what is discarded, managed memory keeps the room, and other memory tells no departure.
+    const bool forgotten = !std::is_same_v<Memory, cuda::managed_memory> && e.what == device_event::kind::completed &&
+                           e.ticket != 0 && e.did.forgets();
+    if (!arrived && !forgotten && e.what != device_event::kind::departed) {
       return;
     }
     for (std::uint32_t b = e.range.begin_value(); b != e.range.end_value() && b < here_.size(); ++b) {

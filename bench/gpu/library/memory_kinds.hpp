@@ -6,6 +6,7 @@
 #include <deepum/cuda/paged_memory.hpp>
 #include <deepum/cuda/stream.hpp>
 #include <deepum/error.hpp>
+#include <deepum/planning/layer_offload.hpp>
 #include <deepum/policy/policy_options.hpp>
 #include <deepum/units.hpp>
 
@@ -26,6 +27,7 @@ struct memory_choices {
   bool host_mapped = false;                ///< of paged memory: evicted chunks are the host's at their addresses
   bytes host_limit{};                      ///< host memory of paged memory at most; 0: what the host gives
   std::optional<bool> write_back_early{};  ///< whether policies clean blocks ahead; nothing: their own choice
+  deepum::offload offload = deepum::offload::none;  ///< of the policies that are told layers
 };
 
 /// Bytes that one block of a memory has.

@@ -9,7 +9,7 @@
 ABSL_FLAG(std::string, systems, "all",
           "memory systems, with commas, of those that this program knows: resident, managed (managed memory without "
           "the library), um (demand paging), once (prefetched when allocated), double_managed, double_pinned, by_hand "
-          "(double buffering by hand), lru, deepum, auto, oracle (told each step beforehand); or all");
+          "(double buffering by hand), lru, deepum, auto, vdnn, vdnn_ext, oracle (told each step beforehand); or all");
 
 namespace deepum::gpu_bench {
 
