@@ -66,8 +66,8 @@ inline cold_start_times cold_start(cuda::device& gpu, bytes size, unsigned threa
     unsigned long long* total = nullptr;
     cuda::check(cudaMalloc(reinterpret_cast<void**>(&x), size.count), "cudaMalloc");
     cuda::check(cudaMalloc(reinterpret_cast<void**>(&total), sizeof(*total)), "cudaMalloc");
-    cuda::check(cudaMemset(total, 0, sizeof(*total)), "cudaMemset");
-    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cuda::check(cudaMemsetAsync(total, 0, sizeof(*total), nullptr), "cudaMemsetAsync");
+    cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     const clock::time_point begin = clock::now();
     for (std::uint64_t done = 0; done < size.count; done += piece) {
       const std::size_t n = std::min<std::uint64_t>(piece, size.count - done);

@@ -196,6 +196,19 @@ cudaError_t cudaMemcpyPeer(void* dst, int to, const void* src, int from, std::si
   const cudaError_t e = cudaMemcpyPeerAsync(dst, to, src, from, count, nullptr);
   return e == cudaSuccess ? cudaStreamSynchronize(nullptr) : e;
 }
+cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t count, cudaMemcpyKind kind) {
+  const cudaError_t copied = cudaMemcpyAsync(dst, src, count, kind, cudaStreamLegacy);
+  return copied != cudaSuccess ? copied : cudaStreamSynchronize(cudaStreamLegacy);
+}
+/// What is registered is copied as before: in time alone there is a difference.
+cudaError_t cudaHostRegister(void* p, std::size_t size, unsigned) {
+  return call("cudaHostRegister", unsafe, [&](guard&) {
+    return p != nullptr && size != 0 && find(p) == nullptr ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+cudaError_t cudaHostUnregister(void* p) {
+  return call("cudaHostUnregister", unsafe, [&](guard&) { return p != nullptr ? cudaSuccess : cudaErrorInvalidValue; });
+}
 cudaError_t cudaMemsetAsync(void* p, int value, std::size_t count, cudaStream_t stream) {
   return call("cudaMemsetAsync", 0, [&](guard&) {
     const auto f = find_stream(stream);
