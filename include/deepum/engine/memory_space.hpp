@@ -123,8 +123,9 @@ class memory_space {
   /// @{
 
   /// Workers of the host that copy for uploads; null: threads will do. Threads: any.
-  [[nodiscard]] virtual std::unique_ptr<detail::host_workers> make_workers(unsigned /*how_many*/,
-                                                                           detail::host_workers::next_job /*source*/) {
+  [[nodiscard]] virtual std::unique_ptr<detail::host_workers> make_workers(
+      unsigned /*how_many*/,
+      detail::host_workers::next_job /*source*/) {  // NOLINT(performance-unnecessary-value-param): workers keep it
     return nullptr;
   }
   /// Where the host writes bytes of blocks of which no device has anything; nullptr: it has no memory left. Threads:

@@ -262,7 +262,7 @@ class harvest_policy final : public policy {
       if (ascending_ ? from + distance >= map.size() : distance > from) {
         break;
       }
-      ahead_.push_back(block_id{static_cast<std::uint32_t>(ascending_ ? from + distance : from - distance)});
+      ahead_.emplace_back(static_cast<std::uint32_t>(ascending_ ? from + distance : from - distance));
     }
   }
   /// Else the links of the neighbours are crowded (4.3.3).

@@ -78,6 +78,14 @@ inline cublasStatus_t cublasGemmEx_64(cublasHandle_t /*handle*/, cublasOperation
   return CUBLAS_STATUS_SUCCESS;
 }
 
+inline cublasStatus_t cublasSaxpy_64(cublasHandle_t /*handle*/, std::int64_t n, const float* alpha, const float* x,
+                                     std::int64_t step_x, float* y, std::int64_t step_y) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i * step_y] += *alpha * x[i * step_x];
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 inline cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, std::int64_t m, std::int64_t n,
     std::int64_t k, const void* alpha, const void* a, cudaDataType_t type_a, std::int64_t lda, long long stride_a,

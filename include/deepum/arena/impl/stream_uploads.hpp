@@ -39,7 +39,7 @@ DEEPUM_SEPARATE std::shared_ptr<upload_progress> stream_uploads::upload(void* to
   const bytes begin = std::max(span.offset, grid.offset_of(whole.first));
   const bytes end = std::min(span.offset + size, grid.block() * whole.end_value());
   used_ = true;
-  const std::shared_ptr<upload_progress> progress = rooms_.uploads().begin(
+  std::shared_ptr<upload_progress> progress = rooms_.uploads().begin(
       launches_.id, {.blocks = whole, .span = {begin, end - begin}, .skip = begin - span.offset}, source, stages);
   copy(first, source, {}, begin - span.offset);
   copy(first + (end - span.offset).count, source, end - span.offset, span.offset + size - end);
