@@ -256,7 +256,7 @@ class Convnet:
 
 
 def convnet_list():
-    file = read("convnets")
+    file = read("convnets", "h100")
     return [Convnet(p, f) for p, f in zip(file["programs"], file["nets"])]
 
 
@@ -287,6 +287,17 @@ def convnet_links():
     return markdown(["net, batch", "floats", "inputs that leave [GB]", "the same on the link [ms]", "resident [ms]",
                      "layers whose input travels longer than they compute", "in, out of vdnn all [GB]", "of vdnn_ext all", "of auto there"],
                     rows)
+
+
+def slices():
+    """AdamW over three times the budget, in pieces."""
+    rows = []
+    for memory in ("paged", "managed"):
+        file = read(f"slices_{memory}", "h100")["slices"]
+        for run in file["runs"]:
+            rows.append([f"{memory}, {file['size_bytes'] / GIB:.0f} GiB in {file['budget_bytes'] / GIB:.0f}", run["system"], f"{run['step_ns'][0] / 1e6:.1f}", f"{run['step_ns'][0] / file['link_ns']:.2f}",
+                         f"{run['steady_ns'] / 1e6:.1f}", f"{run['steady_ns'] / file['least_ns']:.2f}", f"{mib(run['bytes_in'])}, {mib(run['bytes_out'])}"])
+    return markdown(["memory", "policy", "first pass [ms]", "of its link time", "later passes [ms]", "of the least", "in, out [MiB]"], rows)
 
 
 # --- programs that nobody edits ---------------------------------------------------------------------------------------
@@ -335,7 +346,7 @@ def pytorch():
 
 
 TABLES = {f.__name__: f for f in (training, training_in_short, forward_pass, gather, everything_fits, feeds, two_ways, gpt_step, inference,
-                                  two_models, paged_fits, largest_batch, large, convnets, convnet_links, unedited, pytorch)}
+                                  two_models, paged_fits, largest_batch, large, convnets, convnet_links, slices, unedited, pytorch)}
 
 
 def main():
