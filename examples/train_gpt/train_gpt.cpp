@@ -221,7 +221,9 @@ bytes block_of(const run_options& options) {
 absl::StatusOr<std::vector<std::string>> policies_from_flags() {
   constexpr auto names = deepum::policy_names();
   std::vector<std::string> known(names.begin(), names.end());
-  std::erase_if(known, [](const std::string& name) { return deepum::needs_layers(name); });  // the model names none
+  // The model names no layers, and its arena has no neighbours.
+  std::erase_if(known,
+                [](const std::string& name) { return deepum::needs_layers(name) || deepum::needs_neighbours(name); });
   if (absl::GetFlag(FLAGS_policy) == "all") return known;
   std::vector<std::string> chosen = absl::StrSplit(absl::GetFlag(FLAGS_policy), ',');
   for (auto name = chosen.begin(); name != chosen.end(); ++name) {

@@ -21,6 +21,9 @@ inline namespace v0 {
   return policy_name.starts_with("vdnn");
 }
 
+/// Whether the policy is for arenas that neighbours lend memory to (`arena_options::neighbours`).
+[[nodiscard]] inline constexpr bool needs_neighbours(std::string_view policy_name) { return policy_name == "harvest"; }
+
 /// A policy by its name, as `DEEPUM_POLICY` and `--policy` give it.
 /// @errors  `status::invalid_argument` for a name that is none of `policy_names()` and not `off`.
 [[nodiscard]] DEEPUM_SEPARATE std::unique_ptr<policy> make_policy(std::string_view name,
