@@ -80,6 +80,7 @@ workload_description on_card(const workload& of, const sim::profile& from, const
     const nanoseconds before = l.duration;
     const nanoseconds fixed = std::min(before, latency);
     std::vector<double> read;
+    read.reserve(l.in.size());
     for (const std::int64_t id : l.in) {
       read.push_back(elements.at(id));
     }

@@ -115,6 +115,7 @@ nlohmann::json json_of(const workload& w, const program& what, const run_options
                        {"steady_step_ns", steady_ns(r.result)},
                        {"percent_of_ideal", 100 * static_cast<double>(w.compute.count()) / steady_ns(r.result)},
                        {"table_bytes", r.result.turns.back().used.policy.table_bytes},
+                       {"block_tables", r.result.turns.back().used.policy.block_tables},
                        {"replay_seconds", r.host_seconds},
                        {"steps", nlohmann::json::array()}};
     for (const replayed_turn& t : r.result.turns) {

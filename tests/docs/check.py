@@ -129,7 +129,7 @@ class Programs:
             self.flags[str(script.relative_to(self.root))] = known
         run = (self.root / "run").read_text(encoding="utf-8")
         self.commands = set(re.findall(r"^  (\w+)(?: [\w|]+)*\) ", run[run.rindex('case "$command"') :], re.MULTILINE))
-        self.benchmarks = set(re.findall(r"^ +(\w+)\)", re.search(r"^bench\(\) \{(.*?)^\}", run, re.M | re.S)[1], re.M))
+        self.benchmarks = set(re.findall(r"^ +([\w-]+)\)", re.search(r"^bench\(\) \{(.*?)^\}", run, re.M | re.S)[1], re.M))
         self.run_words = set(re.findall(r"(?<![\w-])--?\w[\w-]*|\b\w+\b", run))
         self.presets = set()
         presets = json.loads((self.root / "CMakePresets.json").read_text(encoding="utf-8"))
@@ -583,25 +583,31 @@ def check_messages(source, docs):
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 MEASURED = re.compile(
-    r"^(README\.md|kernel-helper/README\.md|docs/(adr/.*|bounds|lab|replay|simulator)\.md)$"
+    r"^(README\.md|kernel-helper/README\.md|docs/(adr/.*|bounds|deepum_paper|lab|replay|simulator)\.md)$"
 )
 REPEATING = ("docs/guide.md", "docs/comparison.md", "docs/dead_ends.md", "docs/cuda.md", "docs/paged_memory.md")
 FIGURE = re.compile(r"(?<![\w.,/-])\d+\.\d+(?!\d|\.\d|\w)")
 VERSION = re.compile(r"(CUDA|TensorFlow|CMake|driver|g\+\+|version) \d+(\.\d+)*")
-MADE_TABLE = re.compile(r"<!-- (results|study):(\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
+MADE_TABLE = re.compile(r"<!-- (results|study|paper):(\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
 
 
 def makers(source):
     """By kind of mark: what makes the table of a name from the raw results."""
     bench = pathlib.Path(source) / "bench"
     sys.path[:0] = [str(bench / "results"), str(bench / "replay")]
+    import deepum_paper_tables
     import study_tables
     import tables
 
-    study = json.loads((pathlib.Path(source) / "docs/replay/results.json").read_text(encoding="utf-8"))
+    def raw(page):
+        return json.loads((pathlib.Path(source) / f"docs/{page}/results.json").read_text(encoding="utf-8"))
+
+    study = raw("replay")
+    paper = raw("deepum_paper")
     return {
         "results": lambda name: tables.TABLES[name](),
         "study": lambda name: study_tables.table(study, name),
+        "paper": lambda name: deepum_paper_tables.table(paper, name),
     }
 
 

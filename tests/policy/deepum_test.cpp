@@ -287,6 +287,7 @@ TEST_CASE("deepum has hardly a fault once it knows a loop that is larger than th
   CHECK(policy.statistics().execution_ids == 40);
   CHECK(policy.statistics().mispredicted == 0);
   CHECK(policy.statistics().table_bytes > 0);
+  CHECK(policy.statistics().block_tables == 40);
 }
 
 TEST_CASE("deepum prefetches nothing where prefetching is off") {

@@ -89,7 +89,7 @@ struct statistics {
   std::uint64_t oversized_launches = 0;  ///< launches that declared more than the budget
   std::uint64_t uploads = 0;             ///< uploads that began, but for parts of blocks, which are launches
   std::uint64_t uploaded = 0;            ///< blocks that uploads wrote
-  policy_statistics policy{};            ///< predictions; `table_bytes` and `execution_ids` are levels, not counts
+  policy_statistics policy{};            ///< predictions; `table_bytes`, `execution_ids`, `block_tables` are levels
 
   /// What came to the device where launches run, from wherever.
   [[nodiscard]] traffic in() const {

@@ -137,7 +137,8 @@ class deepum_policy final : public policy {
             .mispredicted = history_.count(outcome::mispredicted),
             .unpredicted = history_.count(outcome::unpredicted),
             .table_bytes = (history_.memory() + tables_.memory()).count,
-            .execution_ids = history_.execution_ids()};
+            .execution_ids = history_.execution_ids(),
+            .block_tables = tables_.size()};
   }
 
  private:

@@ -21,6 +21,7 @@ struct policy_statistics {
   std::uint64_t unpredicted = 0;    ///< launches for which nothing was predicted
   std::uint64_t table_bytes = 0;    ///< memory of all tables
   std::uint64_t execution_ids = 0;  ///< execution IDs known
+  std::uint64_t block_tables = 0;   ///< `deepum`: launches that have a block table, because they have faulted
   std::uint64_t shared_blocks = 0;  ///< `vdnn`, `vdnn_ext`: blocks of inputs that stay, because other memory is in them
 };
 

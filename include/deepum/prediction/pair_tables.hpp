@@ -97,6 +97,12 @@ class pair_tables {
     return place != nullptr && *place ? &(*place)->table : nullptr;
   }
 
+  /// Launches that have a table. Cost: a look at each execution ID.
+  [[nodiscard]] std::size_t size() const {
+    return static_cast<std::size_t>(
+        std::count_if(by_id_.begin(), by_id_.end(), [](const auto& e) { return e != nullptr; }));
+  }
+
   /// A launch faulted. Faults of a launch come in order of time, and before `finish`.
   void fault(launch_id launch, execution_id id, block_id b) { run_of(launch, id).faults.push_back(b); }
 
@@ -125,8 +131,7 @@ class pair_tables {
       out.put(shape_.rows);
       out.put(shape_.ways);
       out.put(shape_.successors);
-      out.put(static_cast<std::uint64_t>(
-          std::count_if(by_id_.begin(), by_id_.end(), [](const auto& e) { return e != nullptr; })));
+      out.put(static_cast<std::uint64_t>(size()));
       by_id_.for_each([&](execution_id id, const auto& e) {
         if (e) {
           out.put(id.value);
