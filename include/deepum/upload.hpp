@@ -27,6 +27,23 @@ template <class T>
   return {p};
 }
 
+/// Memory that is guarded by page protection until an upload has read it. Made by `guarded`.
+template <class T>
+struct guarded_source {
+  const T* pointer = nullptr;
+};
+/// The source of an upload that returns at once, and that the program may change at once, as HUM has it: a store to it
+/// waits until it has been read, in a handler for SIGSEGV. Where that cannot be (the simulated GPU, sanitizers, checked
+/// mode, the stack of the thread), the upload returns when the source has been read.
+///
+/// Memory that can be read and written, of no stack. A system call that writes to it meanwhile (`read`) fails with
+/// EFAULT. What is given back to the system before it was read (`munmap`, `free` of much) fails the launches that need
+/// it. To protect pages takes as long as to copy them: 20 ms for a GiB of pages of 4 KiB, and again in the end.
+template <class T>
+[[nodiscard]] guarded_source<T> guarded(const T* p) {
+  return {p};
+}
+
 /// A place in a file that can be read at any place, from which an upload reads. Stays open until the upload has read it
 /// (`upload::source_read`); who closes it or gives it to `close` before, has read something else.
 struct file {

@@ -41,6 +41,11 @@ class upload_calls {
     return token(
         self().uploads_.upload(to, detail::upload_source(from.pointer), detail::bytes_of_elements<T>(n), false));
   }
+  /// Returns at once. Stores to the source wait until it has been read: see `guarded`.
+  template <class T>
+  deepum::upload upload(T* to, guarded_source<std::remove_cv_t<T>> from, std::size_t n) {
+    return token(self().uploads_.upload_guarded(to, from.pointer, detail::bytes_of_elements<T>(n)));
+  }
   /// From a file, which is read where the bytes are to be. Returns at once. What cannot be read, because the file is
   /// too short, makes the launches fail that need it (`status::io_failure`), and nothing else.
   template <class T>

@@ -25,6 +25,8 @@ class stream_uploads {
   /// @param stages  The source has been read when this returns.
   /// @returns       How far the upload is; null: it is over.
   std::shared_ptr<upload_progress> upload(void* to, const upload_source& source, bytes size, bool stages);
+  /// The same from memory that is guarded by page protection, if it can be; else it has been read when this returns.
+  std::shared_ptr<upload_progress> upload_guarded(void* to, const void* from, bytes size);
   /// Whether a copy of so many bytes goes this way, as far as the destination says.
   [[nodiscard]] bool is_worth(const void* to, bytes size) const;
   /// Waits for all uploads of the stream. @errors  That of a device that has failed.

@@ -53,6 +53,9 @@ class upload_runner {
   /// @errors        `status::invalid_argument` where a view of the host writes one of the blocks.
   std::shared_ptr<upload_progress> begin(stream_id of, const target& to, const upload_source& source, bool stages);
 
+  /// Whether threads read: a thread of the program that waits does not keep them from it.
+  [[nodiscard]] bool has_threads() const { return threads_; }
+
   class produced;
   /// Begins an upload that the program writes itself, in place.
   std::shared_ptr<produced> begin_produced(const target& to);
@@ -125,7 +128,9 @@ class upload_runner {
   /// The host has no memory for the piece: later. @returns  Whether it is worth to try again.
   bool put_back(const piece_of& p, bool was_staged);
   void wrote(const piece_of& p, bool was_staged, const std::string& failure);
-  void read(active& in);
+  /// A piece has been read. @returns  Whether it was the last one.
+  [[nodiscard]] static bool read(active& in);
+  void source_is_read(active& in);
   template <class Done>
   void wait(Done&& done);
 
@@ -151,6 +156,7 @@ class upload_runner {
   unsigned refusals_ = 0;  // of host memory, one after the other
   std::optional<stream_id> stream_{};
   std::atomic<bool> news_{false};
+  bool threads_ = false;
   std::unique_ptr<host_workers> workers_{};  // last: they use what is above
 };
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <deepum/arena/source_guard.hpp>
 #include <deepum/core/launch.hpp>
 #include <deepum/units.hpp>
 
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -25,6 +28,10 @@ class upload_source {
  public:
   /// @param memory  Null: the program writes by itself.
   explicit upload_source(const void* memory) : memory_(static_cast<const std::byte*>(memory)) {}
+  /// @param keeper  What keeps the memory as it is until it was read.
+  upload_source(const void* memory, std::shared_ptr<source_guard> keeper)
+      : memory_(static_cast<const std::byte*>(memory)),
+        guard_(std::move(keeper)) {}
   /// @param descriptor  Of a file that can be read at any place.
   upload_source(int descriptor, std::uint64_t begin) : file_(descriptor), begin_(begin) {}
 
@@ -35,6 +42,9 @@ class upload_source {
   /// @param skip  Bytes before them.
   /// @returns     Why that failed; empty: it did not.
   [[nodiscard]] std::string read(std::byte* to, bytes skip, bytes size) const {
+    if (guard_) {
+      return read_guarded(to, skip, size);
+    }
     if (is_memory()) {
       std::memcpy(to, memory_ + skip.count, size.count);
       return {};
@@ -59,12 +69,42 @@ class upload_source {
     return {};
   }
 
+  /// All of it has been read.
+  void end() const {
+    if (guard_) {
+      guard_->release();
+    }
+  }
+
  private:
+  /// By the kernel, since the program may give the memory back, which it is not kept from.
+  [[nodiscard]] std::string read_guarded(std::byte* to, bytes skip, bytes size) const {
+    guard_->read_ends(to, skip, size);
+    const auto [begin, pages] = guard_->in_pages(skip, size);
+    std::byte* const target = to + (begin - std::min(begin, skip)).count;
+    for (std::uint64_t done = 0; done != pages.count;) {
+      const iovec into{target + done, static_cast<std::size_t>(pages.count - done)};
+      const iovec from{const_cast<std::byte*>(memory_) + begin.count + done,
+                       static_cast<std::size_t>(pages.count - done)};
+      const ssize_t got = ::process_vm_readv(::getpid(), &into, 1, &from, 1, 0);
+      if (got < 0 && (errno == ENOSYS || errno == EPERM)) {  // a sandbox forbids it
+        std::memcpy(target + done, memory_ + begin.count + done, pages.count - done);
+        return {};
+      }
+      if (got <= 0) {
+        return std::string("its memory cannot be read any more: ") + std::generic_category().message(errno);
+      }
+      done += static_cast<std::uint64_t>(got);
+    }
+    return {};
+  }
+
   static constexpr std::uint64_t most_at_once = std::uint64_t{1} << 30U;
 
   const std::byte* memory_ = nullptr;
   int file_ = -1;
   std::uint64_t begin_ = 0;
+  std::shared_ptr<source_guard> guard_{};
 };
 
 /// How far an upload is. Threads: any.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace deepum {
@@ -47,6 +48,14 @@ DEEPUM_SEPARATE std::shared_ptr<upload_progress> stream_uploads::upload(void* to
     rooms_.uploads().await_read(*progress);
   }
   return progress;
+}
+
+DEEPUM_SEPARATE std::shared_ptr<upload_progress> stream_uploads::upload_guarded(void* to, const void* from,
+                                                                                bytes size) {
+  const bool worth_it = !by_launches() && rooms_.front.contains(to) && rooms_.uploads().has_threads();
+  std::shared_ptr<source_guard> guard = worth_it ? source_guard::protect(from, size) : nullptr;
+  const bool guarded = guard != nullptr;
+  return upload(to, upload_source(from, std::move(guard)), size, !guarded);
 }
 
 DEEPUM_SEPARATE bool stream_uploads::is_worth(const void* to, bytes size) const {

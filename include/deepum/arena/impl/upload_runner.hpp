@@ -28,6 +28,7 @@ DEEPUM_SEPARATE upload_runner::upload_runner(arena_back& of, const upload_option
   stream_ = back_.engine().open_stream({});
   workers_ = back_.memory().make_workers(std::max(1U, chosen.threads), [this] { return next(); });
   if (!workers_) {
+    threads_ = true;
     workers_ = std::make_unique<worker_threads>(most, [this] { return next(); });
   }
   back_.engine().uploads().set_listener([this] {
@@ -330,6 +331,7 @@ DEEPUM_SEPARATE void upload_runner::stage(const piece_of& p) {
   const std::string failure =
       p.in->source.read(to.get(), p.in->to.skip + (where.offset - p.in->to.span.offset), where.size);
   bool waits = false;
+  bool ended = false;
   {
     const std::lock_guard lock(mutex_);
     one_block& b = p.in->blocks[p.block];
@@ -340,7 +342,10 @@ DEEPUM_SEPARATE void upload_runner::stage(const piece_of& p) {
     if (waits) {
       queue(*p.in, p.block);
     }
-    read(*p.in);
+    ended = read(*p.in);
+  }
+  if (ended) {
+    source_is_read(*p.in);
   }
   if (waits) {
     workers_->wake();
@@ -386,6 +391,7 @@ DEEPUM_SEPARATE void upload_runner::wrote(const piece_of& p, bool was_staged, co
   active& in = *p.in;
   bool block_over = false;
   bool room = false;
+  bool ended = false;
   std::string why;
   {
     const std::lock_guard lock(mutex_);
@@ -398,10 +404,13 @@ DEEPUM_SEPARATE void upload_runner::wrote(const piece_of& p, bool was_staged, co
       staged_ -= bytes_of(in, p.block, p.piece).size;
       room = true;
     } else {
-      read(in);
+      ended = read(in);
     }
     block_over = --b.left == 0;
     why = b.failure;
+  }
+  if (ended) {
+    source_is_read(in);
   }
   if (block_over) {
     if (!why.empty()) {
@@ -428,11 +437,12 @@ DEEPUM_SEPARATE void upload_runner::end_block(const upload& in, std::uint32_t bl
   back_.memory().notify();
 }
 
-DEEPUM_SEPARATE void upload_runner::read(active& in) {
-  if (--in.unread == 0) {
-    in.progress->read.store(true, std::memory_order_release);
-    back_.memory().notify();
-  }
+DEEPUM_SEPARATE bool upload_runner::read(active& in) { return --in.unread == 0; }
+
+DEEPUM_SEPARATE void upload_runner::source_is_read(active& in) {
+  in.source.end();
+  in.progress->read.store(true, std::memory_order_release);
+  back_.memory().notify();
 }
 
 }  // namespace detail
